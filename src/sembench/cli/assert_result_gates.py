@@ -11,14 +11,13 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.files import replace_atomically
 from sembase.streams import write_out
-from sembase.values import amount, count, fraction, positive
+from sembase.values import positive
 from sembench.cli.output import add_floor_argument, require_other_file, require_writable
 from sembench.console.verdict import COLUMNS, MIN_COLUMNS, verdict_text
 from sembench.gates.calibration import read_noise_floor
@@ -26,7 +25,8 @@ from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
 from sembench.gates.manifest_match import match_manifest
 from sembench.gates.other_run import OtherRun
-from sembench.gates.request import MAX_LOST_PAIR_RATE, GateRequest
+from sembench.gates.request import GateRequest
+from sembench.gates.table import GATES, Relation
 from sembench.result import read_result
 
 NAME: Final = "assert-result-gates"
@@ -34,9 +34,6 @@ SUMMARY: Final = (
     "Judge a result. It fails if a requested gate has no metric, if an aggregate does not follow from the rows, or "
     "if a measured figure that must be zero is not."
 )
-
-
-_JOINED: Final = "counted over loads that an engine summary lists for requests of this result"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -68,130 +65,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="a live result of the same manifest from a server without connector, for --max-cold-arm-overhead",
     )
     add_floor_argument(command)
-    at_least = command.add_argument_group("at least")
-    at_least.add_argument(
-        "--min-quality-pass-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help="answers that keep their quality, over all and over reusing requests",
-    )
-    at_least.add_argument(
-        "--min-semantic-placement-rate", type=fraction, metavar="FRACTION", help="requests placed by similarity"
-    )
-    at_least.add_argument(
-        "--min-backend-confirmed-block-rate", type=fraction, metavar="FRACTION", help="blocks the backend confirmed"
-    )
-    at_least.add_argument(
-        "--min-semantic-eligible-lift",
-        type=fraction,
-        metavar="FRACTION",
-        help="eligible blocks beyond exact ones (a plan)",
-    )
-    at_least.add_argument(
-        "--min-any-position-token-rate", type=fraction, metavar="FRACTION", help="tokens seen before at any position"
-    )
-    at_least.add_argument("--min-materialization-events", type=count, metavar="N", help=_JOINED)
-    at_least.add_argument("--min-materialized-tokens", type=count, metavar="N", help=_JOINED)
-    at_least.add_argument("--min-materialized-units", type=count, metavar="N", help=_JOINED)
-    at_least.add_argument(
-        "--min-blended-ttft-speedup",
-        type=amount,
-        metavar="RATIO",
-        help="median over all clean pairs, not only hits; requires confirmed reuse and no speedup without it",
-    )
-    at_least.add_argument(
-        "--min-identical-text-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help="warm answers identical to the cold ones",
-    )
-    at_most = command.add_argument_group("at most")
-    at_most.add_argument(
-        "--max-negative-control-confirmed-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help="always on when measured (default: 0.0)",
-    )
-    at_most.add_argument(
-        "--max-negative-control-speedup-deviation",
-        type=amount,
-        metavar="RATIO",
-        help="maximum distance of the negative controls' median speedup from 1, in either direction",
-    )
-    at_most.add_argument(
-        "--max-failed-pair-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help=f"pairs with a failed arm; always on (default: {MAX_LOST_PAIR_RATE})",
-    )
-    at_most.add_argument(
-        "--max-contaminated-pair-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help=f"pairs whose cold arm was not cold; always on (default: {MAX_LOST_PAIR_RATE})",
-    )
-    at_most.add_argument(
-        "--max-cold-arm-overhead",
-        type=amount,
-        metavar="RATIO",
-        help="median cold TTFT over that of --stock-result, on common items",
-    )
-    at_most.add_argument(
-        "--max-warm-vs-cold-kl",
-        type=amount,
-        metavar="NATS",
-        help="mean KL over the union of top-k log-probabilities, over all, over reusing pairs and of each transform",
-    )
-    at_most.add_argument(
-        "--max-worst-kl", type=amount, metavar="NATS", help="the same KL at the worst position of any pair"
-    )
-    at_most.add_argument(
-        "--max-answer-flip-rate",
-        type=fraction,
-        metavar="FRACTION",
-        help="answers that changed, over all and over reusing pairs",
-    )
-    at_most.add_argument(
-        "--max-answer-flips-beyond-floor",
-        type=count,
-        metavar="N",
-        help="right cold answers that are wrong with reuse and right in --floor-result; without one every flip counts",
-    )
-    at_most.add_argument(
-        "--max-stale-answers-beyond-floor",
-        type=count,
-        metavar="N",
-        help="of these, answers of an earlier revision of the document (field_edit)",
-    )
-    at_most.add_argument(
-        "--max-answer-score-loss",
-        type=fraction,
-        metavar="FRACTION",
-        help="mean score lost against cold by the worst class of dataset and transform",
-    )
-    at_most.add_argument(
+    groups = {
+        Relation.AT_LEAST: command.add_argument_group("at least"),
+        Relation.AT_MOST: command.add_argument_group("at most"),
+        Relation.REQUIRED: command.add_argument_group("required"),
+    }
+    groups[Relation.NEAR_ONE] = groups[Relation.AT_MOST]
+    for gate in GATES:
+        if (unit := gate.unit) is not None:
+            groups[gate.relation].add_argument(gate.flag, type=unit.parse, metavar=unit.value, help=gate.help)
+    groups[Relation.AT_MOST].add_argument(
         "--noise-floor-calibration",
         type=existing_file,
         metavar="FILE",
         help="--max-warm-vs-cold-kl applies above this noise floor; a speedup within its TTFT spread does not count",
     )
-    required = command.add_argument_group("required")
-    required.add_argument(
-        "--require-materialized-reuse",
-        action="store_true",
-        help="at least one request of this live result has a semantic hit and a materialization; implies "
-        "--require-joined-evidence",
-    )
-    required.add_argument(
-        "--require-joined-evidence",
-        action="store_true",
-        help="every confirmed reuse in the rows has a materialization of the same request in an engine summary, and "
-        "the backend reported on every negative control",
-    )
-    required.add_argument("--require-no-engine-errors", action="store_true", help="no error line in any engine summary")
-    required.add_argument(
-        "--require-contamination-check", action="store_true", help="every cold arm checked, contaminated pairs excluded"
-    )
+    for gate in GATES:
+        if gate.unit is None:
+            groups[gate.relation].add_argument(gate.flag, action="store_true", help=gate.help)
     manner = command.add_argument_group("how to judge")
     manner.add_argument(
         "--judge-interval",
@@ -224,7 +115,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
                 require_other_file(options.output, given, "an input")
     result, rows = read_result(options.result)
     engine = read_engine_summaries(options.engine_summary) if options.engine_summary else None
-    request = GateRequest(**{f.name: getattr(options, f.name) for f in fields(GateRequest)})
+    limits = {gate.name: getattr(options, gate.name) for gate in GATES}
+    manner = {name: getattr(options, name) for name in ("allow_missing", "judge_interval", "min_n")}
+    request = GateRequest.of(**limits, **manner)
     floor = read_noise_floor(options.noise_floor_calibration) if options.noise_floor_calibration else None
     stock, again = (
         OtherRun(*read_result(path)) if path else None for path in (options.stock_result, options.floor_result)
@@ -250,7 +143,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "checked": [*checked, *verdict.checked],
         "gates": verdict.gates_as_json(),
         "observed": verdict.observed,
-        "requested_gates": request.requested(),
+        "requested_gates": dict(request.requested),
         "missing_metrics": verdict.missing,
         "judge_interval": request.judge_interval,
         "min_n": request.min_n,

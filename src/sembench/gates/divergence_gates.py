@@ -5,89 +5,78 @@ Each is judged over all clean pairs and over the reused ones alone. Misses agree
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.paired_figures import count_in
+from sembench.gates.table import BY_NAME
 from sembench.gates.verdict import Measured, Verdict, number
 from sembench.metrics.rows import RequestRow, is_clean, is_reused, pairs_of
 
 KL: Final = "warm_vs_cold_mean_kl_topk"
 WORST_KL: Final = "warm_vs_cold_worst_kl_topk"
 _KL_N: Final = "warm_vs_cold_kl_n"
+_MEAN: Final = "max_warm_vs_cold_kl"
+_WORST: Final = "max_worst_kl"
+_TEXTS: Final = "min_identical_text_rate"
 _ZERO_REUSE: Final = "has no pairs: no compared answer has confirmed reuse, so it says nothing about reuse"
 
 
 def judge_divergence(
     verdict: Verdict, paired: Mapping[str, Any], rows: Sequence[RequestRow], noise_floor: NoiseFloor | None
 ) -> None:
-    asked = verdict.request
     clean = [row for row in pairs_of(rows) if is_clean(row, count_in(paired, "block_size"))]
-    if asked.max_warm_vs_cold_kl is not None:
-        _judge_mean_kl(verdict, paired, asked.max_warm_vs_cold_kl, noise_floor)
-        _require_all_compared(verdict, "max_warm_vs_cold_kl", paired, _KL_N, clean)
-    if asked.max_worst_kl is not None:
-        holds = partial(operator.ge, asked.max_worst_kl)
-        _judge_both(verdict, "max_worst_kl", paired, (WORST_KL, _KL_N), holds, f"at most {asked.max_worst_kl}")
-        _require_all_compared(verdict, "max_worst_kl", paired, _KL_N, clean)
-    if asked.max_answer_flip_rate is not None:
-        holds = partial(operator.ge, asked.max_answer_flip_rate)
-        names = ("answer_flip_rate", "answer_flip_n")
-        _judge_both(verdict, "max_answer_flip_rate", paired, names, holds, f"at most {asked.max_answer_flip_rate}")
-    if asked.min_identical_text_rate is not None:
-        _judge_texts(verdict, paired, asked.min_identical_text_rate)
-        _require_all_compared(verdict, "min_identical_text_rate", paired, "identical_text_n", clean)
+    requested = verdict.request.requested
+    if _MEAN in requested:
+        _judge_mean_kl(verdict, paired, noise_floor)
+        _require_all_compared(verdict, _MEAN, paired, _KL_N, clean)
+    if _WORST in requested:
+        _judge_both(verdict, _WORST, *_both(paired, WORST_KL, _KL_N))
+        _require_all_compared(verdict, _WORST, paired, _KL_N, clean)
+    _judge_both(verdict, "max_answer_flip_rate", *_both(paired, "answer_flip_rate", "answer_flip_n"))
+    if _TEXTS in requested:
+        _judge_both(verdict, _TEXTS, _text_rate(paired, ""), _text_rate(paired, "reused_"))
+        _require_all_compared(verdict, _TEXTS, paired, "identical_text_n", clean)
 
 
-def _judge_mean_kl(verdict: Verdict, paired: Mapping[str, Any], allowed: float, noise_floor: NoiseFloor | None) -> None:
-    gate, floor = "max_warm_vs_cold_kl", None if noise_floor is None else noise_floor.mean_kl
-    bound, wanted = allowed + (floor or 0.0), f"at most {allowed}"
+def _judge_mean_kl(verdict: Verdict, paired: Mapping[str, Any], noise_floor: NoiseFloor | None) -> None:
+    """A measured noise floor is added to the limit."""
+    allowed, floor = verdict.request.limit(_MEAN) or 0.0, None if noise_floor is None else noise_floor.mean_kl
+    above = ""
     if floor is not None:
-        wanted += f" above the noise floor {floor}"
+        above = f" above the noise floor {floor}"
         if floor > allowed:
             message = f"two cold runs already differ by {floor:.6g}, more than the limit {allowed}"
-            verdict.fail(gate, "mean_kl_topk", f"a noise floor of at most {allowed}", message)
-    holds = partial(operator.ge, bound)
-    _judge_both(verdict, gate, paired, (KL, _KL_N), holds, wanted)
+            verdict.fail(_MEAN, "mean_kl_topk", f"a noise floor of at most {allowed}", message)
+    _judge_both(verdict, _MEAN, *_both(paired, KL, _KL_N), above, floor or 0.0)
     by_transform = paired.get("by_transform")
     blocks = by_transform.items() if isinstance(by_transform, Mapping) else ()
     means = {name: number(block.get(KL)) for name, block in blocks if isinstance(block, Mapping)}
     known = {name: mean for name, mean in means.items() if mean is not None}
     if known:  # one bad transform would disappear in the mean of all
         worst = max(known, key=lambda name: known[name])
-        verdict.decide(gate, f"worst_transform_{KL}", Measured(known[worst]), holds, f"{wanted}; {worst} is worst")
+        words, figure = f"{above}; {worst} is worst", f"worst_transform_{KL}"
+        verdict.judge(_MEAN, Measured(known[worst]), figure=figure, wanted=words, spare=floor or 0.0)
 
 
 def _judge_both(
-    verdict: Verdict,
-    gate: str,
-    paired: Mapping[str, Any],
-    names: tuple[str, str],
-    holds: Callable[[float], bool],
-    wanted: str,
+    verdict: Verdict, gate: str, whole: Measured, reused: Measured, wanted: str = "", spare: float = 0.0
 ) -> None:
-    """``names``: the figure and its number of pairs."""
-    whole, reused = (_figure(paired, prefix, *names) for prefix in ("", "reused_"))
-    verdict.decide(gate, names[0], whole, holds, wanted)
+    verdict.judge(gate, whole, wanted=wanted, spare=spare)
     if whole.value is not None:
-        verdict.decide(gate, f"reused_{names[0]}", reused, holds, wanted, why_missing=_ZERO_REUSE)
+        figure = f"reused_{BY_NAME[gate].figure}"
+        verdict.judge(gate, reused, figure=figure, wanted=wanted, spare=spare, why_missing=_ZERO_REUSE)
+
+
+def _both(paired: Mapping[str, Any], name: str, n_name: str) -> tuple[Measured, Measured]:
+    """Over all pairs and over the reused ones."""
+    return _figure(paired, "", name, n_name), _figure(paired, "reused_", name, n_name)
 
 
 def _figure(paired: Mapping[str, Any], prefix: str, name: str, n_name: str) -> Measured:
     value = number(paired.get(f"{prefix}{name}"))
     return Measured(value, n=None if value is None else count_in(paired, f"{prefix}{n_name}"))
-
-
-def _judge_texts(verdict: Verdict, paired: Mapping[str, Any], limit: float) -> None:
-    gate, metric = "min_identical_text_rate", "identical_text_rate"
-    holds = partial(operator.le, limit)
-    whole, reused = (_text_rate(paired, prefix) for prefix in ("", "reused_"))
-    verdict.decide(gate, metric, whole, holds, f"at least {limit}")
-    if whole.value is not None:
-        verdict.decide(gate, f"reused_{metric}", reused, holds, f"at least {limit}", why_missing=_ZERO_REUSE)
 
 
 def _text_rate(paired: Mapping[str, Any], prefix: str) -> Measured:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from sembench.gates.answer_gates import judge_answers
@@ -16,20 +14,13 @@ from sembench.gates.paired_gates import judge_pairs
 from sembench.gates.request import GateRequest
 from sembench.gates.reuse_gates import judge_reuse
 from sembench.gates.stock_gate import judge_stock
+from sembench.gates.table import AGGREGATE
 from sembench.gates.verdict import Measured, Verdict, measured_in
 from sembench.metrics.rows import RequestRow
 from sembench.must_be_zero import CONFIRMED_NEGATIVES, MUST_BE_ZERO, REUSING_NEGATIVES
 
-_DEFAULT_NEGATIVE_LIMIT: Final = 0.0
-
-# "At least" gates and the aggregate figure each one judges.
-_AGGREGATE_AT_LEAST: Final = {
-    "min_quality_pass_rate": "quality_pass_rate",
-    "min_semantic_placement_rate": "semantic_placement_rate_by_request",
-    "min_backend_confirmed_block_rate": "backend_confirmed_block_rate",
-    "min_semantic_eligible_lift": "semantic_eligible_lift",
-    "min_any_position_token_rate": "any_position_token_rate",
-}
+_QUALITY: Final = "min_quality_pass_rate"
+_NEGATIVES: Final = "max_negative_control_confirmed_rate"
 
 
 def judge(
@@ -43,10 +34,8 @@ def judge(
 ) -> Verdict:
     verdict = Verdict(request, failures=integrity_failures(result, rows))
     aggregate = result["aggregate"]
-    for gate, limit in request.requested().items():
-        if gate in _AGGREGATE_AT_LEAST:
-            metric, holds = _AGGREGATE_AT_LEAST[gate], partial(operator.le, limit)
-            verdict.decide(gate, metric, measured_in(aggregate, metric), holds, f"at least {limit}")
+    for gate in AGGREGATE:
+        verdict.judge(gate.name, measured_in(aggregate, gate.figure))
     _judge_zeros(verdict, rows)
     _judge_quality_of_reuse(verdict, result)
     _judge_noise_floor(verdict, result, noise_floor)
@@ -63,15 +52,15 @@ def _judge_noise_floor(verdict: Verdict, result: Mapping[str, Any], floor: Noise
         return
     gate = "noise_floor_calibration"
     verdict.failures += [f"{gate}: {message}" for message in floor.mismatches(result)]
-    if floor.mean_kl is None and verdict.request.max_warm_vs_cold_kl is not None:
+    if floor.mean_kl is None and "max_warm_vs_cold_kl" in verdict.request.requested:
         verdict.lack("mean_kl_topk", f"{gate}: the calibration holds no mean_kl_topk")
-    if floor.ttft_ratio_high is None and verdict.request.min_blended_ttft_speedup is not None:
+    if floor.ttft_ratio_high is None and "min_blended_ttft_speedup" in verdict.request.requested:
         verdict.lack("ttft_ratio_median_ci95", f"{gate}: the calibration holds no ttft_ratio_median_ci95")
 
 
 def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
     """Always judged if measured. Only the limit on confirmed reuse of negative controls can be changed."""
-    has_other_limit = bool(verdict.request.max_negative_control_confirmed_rate)
+    has_other_limit = bool(verdict.request.limit(_NEGATIVES))
     for check in MUST_BE_ZERO:
         figure = check.measure(rows)
         measured = Measured(None)
@@ -88,38 +77,28 @@ def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
 
 def _judge_negatives(verdict: Verdict, measured: Measured) -> None:
     """Always judged if measured. If the gate was requested, a missing figure fails as well."""
-    asked = verdict.request.max_negative_control_confirmed_rate
-    if measured.value is None and asked is None:
+    if measured.value is None and _NEGATIVES not in verdict.request.requested:
         verdict.observed[CONFIRMED_NEGATIVES] = None
-        return
-    limit = _DEFAULT_NEGATIVE_LIMIT if asked is None else asked
-    gate = "max_negative_control_confirmed_rate"
-    verdict.decide(gate, CONFIRMED_NEGATIVES, measured, lambda v: v <= limit, f"at most {limit}")
+    else:
+        verdict.judge(_NEGATIVES, measured)
 
 
 def _judge_quality_of_reuse(verdict: Verdict, result: Mapping[str, Any]) -> None:
     """Answers without reuse keep their quality anyway, so the gate also judges the reused ones alone."""
-    limit, aggregate = verdict.request.min_quality_pass_rate, result["aggregate"]
-    threshold = quality_threshold(result)
+    threshold, aggregate = quality_threshold(result), result["aggregate"]
     verdict.observed["quality_threshold"] = threshold
-    if limit is None or result["run"].get("evidence") not in LIVE or aggregate.get("quality_pass_rate") is None:
+    is_measured = result["run"].get("evidence") in LIVE and aggregate.get("quality_pass_rate") is not None
+    if not is_measured or _QUALITY not in verdict.request.requested:
         return
     if threshold is None or threshold <= 0:
         message = f"config.quality_threshold is {threshold!r}, so passing says nothing about an answer"
-        verdict.fail("min_quality_pass_rate", "quality_threshold", "above 0", message)
+        verdict.fail(_QUALITY, "quality_threshold", "above 0", message)
     metric = "reused_quality_pass_rate"
-    measured = measured_in(aggregate, metric)
-    verdict.decide(
-        "min_quality_pass_rate",
-        metric,
-        measured,
-        lambda v: v >= limit,
-        f"at least {limit}",
-        why_missing="has no requests: no scored answer has confirmed reuse, so it says nothing about reuse",
-    )
+    why = "has no requests: no scored answer has confirmed reuse, so it says nothing about reuse"
+    verdict.judge(_QUALITY, measured_in(aggregate, metric), figure=metric, why_missing=why)
 
 
 def _judge_engine_errors(verdict: Verdict, engine: EngineEvidence | None) -> None:
-    if verdict.request.require_no_engine_errors:
+    if "require_no_engine_errors" in verdict.request.requested:
         errors = Measured(None if engine is None else engine.errors)
         verdict.decide("require_no_engine_errors", "errors", errors, lambda v: v == 0, "0")

@@ -15,10 +15,12 @@ def judge_negative_controls(
     verdict: Verdict, loads: Mapping[str, Load] | None, config: Mapping[str, Any], rows: Sequence[RequestRow]
 ) -> None:
     negatives = [row for row in rows if row.negative_control]
-    if not verdict.request.max_negative_control_confirmed_rate:  # a limit that allows blocks allows their requests, too
+    if not verdict.request.limit(
+        "max_negative_control_confirmed_rate"
+    ):  # a limit that allows blocks allows their requests, too
         _judge_loads(verdict, loads, negatives)
         _judge_cached(verdict, config, negatives)
-    if verdict.request.require_joined_evidence:
+    if "require_joined_evidence" in verdict.request.requested:
         _require_reports(verdict, negatives)
 
 

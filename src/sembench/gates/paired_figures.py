@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from sembench.gates.verdict import Measured, Verdict, number
+from sembench.gates.verdict import Measured, number
 
 BLENDED: Final = "blended_ttft_speedup_median"
 NEGATIVE: Final = "negative_control_ttft_speedup_median"
+DEVIATION: Final = "max_negative_control_speedup_deviation"
 MISS: Final = "miss_ttft_speedup_median"
 
 
@@ -29,22 +30,3 @@ def _interval(paired: Mapping[str, Any], name: str) -> tuple[float, float] | Non
         return None
     low, high = (number(end) for end in value)
     return None if low is None or high is None else (low, high)
-
-
-def decide_ratio(
-    verdict: Verdict,
-    gate: str,
-    metric: str,
-    found: Measured,
-    end: Callable[[tuple[float, float]], float],
-    holds: Callable[[float], bool],
-    wanted: str,
-) -> None:
-    """Judges the median or, with ``judge_interval``, the unfavourable end of its interval."""
-    if not verdict.request.judge_interval:
-        verdict.decide(gate, metric, found, holds, wanted)
-    elif found.ci95 is not None:
-        verdict.decide(gate, metric, found, holds, wanted, judged=end(found.ci95))
-    else:
-        why = f"has no 95 % interval, which --judge-interval needs (n = {found.n or 0}; at least 6 pairs are required)"
-        verdict.decide(gate, metric, Measured(None, n=found.n), holds, wanted, why_missing=why)

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.divergence_gates import judge_divergence
-from sembench.gates.paired_figures import NEGATIVE, decide_ratio, speedup_in
-from sembench.gates.request import MAX_LOST_PAIR_RATE
+from sembench.gates.paired_figures import DEVIATION, NEGATIVE, speedup_in
 from sembench.gates.speedup_gates import judge_speedup
 from sembench.gates.verdict import Measured, Verdict, number
 from sembench.metrics.rows import RequestRow
@@ -36,14 +35,12 @@ def judge_pairs(
     stated = result["paired"]
     paired: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
     judge_speedup(verdict, paired, result["config"], rows, noise_floor)
-    _judge_negatives(verdict, paired)
+    if DEVIATION in verdict.request.requested:
+        verdict.judge_ratio(DEVIATION, speedup_in(paired, NEGATIVE))
     judge_divergence(verdict, paired, rows, noise_floor)
-    asked = verdict.request
-    _judge_lost(verdict, paired, "max_failed_pair_rate", "failed_pairs", asked.max_failed_pair_rate)
-    _judge_lost(
-        verdict, paired, "max_contaminated_pair_rate", "flush_contaminated_pairs", asked.max_contaminated_pair_rate
-    )
-    if verdict.request.require_contamination_check:
+    _judge_lost(verdict, paired, "max_failed_pair_rate", "failed_pairs")
+    _judge_lost(verdict, paired, "max_contaminated_pair_rate", "flush_contaminated_pairs")
+    if "require_contamination_check" in verdict.request.requested:
         _judge_contamination(verdict, paired)
     if paired:
         _observe(verdict, paired)
@@ -58,28 +55,12 @@ def _observe(verdict: Verdict, paired: Mapping[str, Any]) -> None:
             verdict.observed[f"{kind}_speedup_{figure}"] = paired.get(f"{kind}_speedup_{figure}")
 
 
-def _judge_negatives(verdict: Verdict, paired: Mapping[str, Any]) -> None:
-    limit, gate = verdict.request.max_negative_control_speedup_deviation, "max_negative_control_speedup_deviation"
-    if limit is not None:
-        found, wanted = speedup_in(paired, NEGATIVE), f"within {limit} of 1"
-        decide_ratio(verdict, gate, NEGATIVE, found, _farther_from_1, lambda v: abs(v - 1.0) <= limit, wanted)
-
-
-def _farther_from_1(interval: tuple[float, float]) -> float:
-    return max(interval, key=lambda end: abs(end - 1.0))
-
-
-def _judge_lost(verdict: Verdict, paired: Mapping[str, Any], gate: str, name: str, asked: float | None) -> None:
+def _judge_lost(verdict: Verdict, paired: Mapping[str, Any], gate: str, name: str) -> None:
     """Always judged if there are pairs: figures over the few remaining pairs do not represent the run."""
     pairs, lost = number(paired.get("pairs")), number(paired.get(name))
-    if asked is None and not pairs:
-        return
-    limit = MAX_LOST_PAIR_RATE if asked is None else asked
-    found = Measured(None)
-    if pairs and lost is not None:
-        found = Measured(lost / pairs, int(pairs), lost, pairs)
-    metric = gate.removeprefix("max_")
-    verdict.decide(gate, metric, found, lambda v: v <= limit, f"at most {limit}")
+    if pairs or gate in verdict.request.requested:
+        found = Measured(lost / pairs, int(pairs), lost, pairs) if pairs and lost is not None else Measured(None)
+        verdict.judge(gate, found)
 
 
 def _judge_contamination(verdict: Verdict, paired: Mapping[str, Any]) -> None:

@@ -5,9 +5,7 @@ A summary that contradicts the rows always fails: a load in a cold arm, or for a
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from sembench.gates.engine_summary import EngineEvidence, Load
@@ -15,16 +13,12 @@ from sembench.gates.evidence_join import loads_by_item, own_ids
 from sembench.gates.integrity import LIVE
 from sembench.gates.negative_gates import judge_negative_controls
 from sembench.gates.request_ids import requests_of_result
+from sembench.gates.table import LOADS
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow, is_contaminated, is_reused
 from semblend.contract import Outcome
 
 _UNLISTED: Final = "is unknown: no engine summary lists events with request ids, so nothing can be joined"
-_AT_LEAST: Final = {
-    "min_materialization_events": ("materialization_events", "events"),
-    "min_materialized_tokens": ("materialized_tokens", "tokens"),
-    "min_materialized_units": ("materialized_units", "units"),
-}
 
 
 def judge_reuse(
@@ -38,11 +32,13 @@ def judge_reuse(
         _judge_denials(verdict, joined, rows)
     judge_negative_controls(verdict, loads, result["config"], rows)
     _judge_counts(verdict, joined, rows)
-    if verdict.request.require_materialized_reuse:
+    requested = verdict.request.requested
+    needs_load, needs_all = "require_materialized_reuse" in requested, "require_joined_evidence" in requested
+    if needs_load:
         _judge_materialized(verdict, engine, result["run"].get("evidence"), rows)
-    if verdict.request.require_joined_evidence or verdict.request.require_materialized_reuse:
+    if needs_all or needs_load:
         _judge_joined(verdict, engine, joined, rows)
-    if verdict.request.require_joined_evidence:
+    if needs_all:
         _judge_gaps(verdict, result["run"])
 
 
@@ -88,13 +84,9 @@ def _is_undone(row: RequestRow) -> bool:
 
 def _judge_counts(verdict: Verdict, joined: Mapping[str, Load] | None, rows: Sequence[RequestRow]) -> None:
     """Counted over the loads of this result's requests; tokens only up to what the row itself reports as reused."""
-    for gate, limit in verdict.request.requested().items():
-        if gate not in _AT_LEAST:
-            continue
-        metric, name = _AT_LEAST[gate]
+    for gate, name in zip(LOADS, ("events", "tokens", "units"), strict=True):
         found = None if joined is None else _total(name, joined, rows)
-        wanted = f"at least {limit} for requests of this result"
-        verdict.decide(gate, metric, Measured(found), partial(operator.le, limit), wanted)
+        verdict.judge(gate.name, Measured(found), wanted=" for requests of this result")
 
 
 def _total(name: str, joined: Mapping[str, Load], rows: Sequence[RequestRow]) -> int | None:
@@ -139,7 +131,7 @@ def _judge_joined(
     """Every row with confirmed reuse must have a materialization of at least as many tokens."""
     gate, metric = "require_joined_evidence", "joined_reuse_share"
     confirmed = [row for row in rows if is_reused(row)]
-    if not confirmed and not verdict.request.require_joined_evidence:
+    if not confirmed and gate not in verdict.request.requested:
         return
     if not confirmed or engine is None or joined is None:
         why = _UNLISTED if confirmed else "is missing: no row has confirmed reuse, so there is nothing to join"

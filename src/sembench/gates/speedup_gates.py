@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sembench.gates.calibration import NoiseFloor
-from sembench.gates.paired_figures import BLENDED, MISS, NEGATIVE, count_in, decide_ratio, speedup_in
+from sembench.gates.paired_figures import BLENDED, DEVIATION, MISS, NEGATIVE, count_in, speedup_in
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow, is_clean, is_reused, pairs_of, speedup
 
@@ -24,11 +24,10 @@ def judge_speedup(
     rows: Sequence[RequestRow],
     noise_floor: NoiseFloor | None,
 ) -> None:
-    limit = verdict.request.min_blended_ttft_speedup
-    if limit is None:
+    if GATE not in verdict.request.requested:
         return
     found = speedup_in(paired, BLENDED)
-    decide_ratio(verdict, GATE, BLENDED, found, min, lambda v: v >= limit, f"at least {limit}")
+    verdict.judge_ratio(GATE, found)
     if found.value is None:
         return
     clean = [row for row in pairs_of(rows) if is_clean(row, count_in(paired, "block_size"))]
@@ -53,7 +52,7 @@ def judge_speedup(
 
 
 def _bound(verdict: Verdict, floor: float | None) -> float:
-    asked = verdict.request.max_negative_control_speedup_deviation
+    asked = verdict.request.limit(DEVIATION)
     return max(1 + (_TOLERANCE if asked is None else asked), floor or 0.0)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sembench.gates.other_run import OtherRun, mismatches
-from sembench.gates.paired_figures import decide_ratio
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow, is_contaminated, is_reused, timed
 from sembench.paired import median_interval
@@ -24,8 +23,7 @@ def judge_stock(
     if stock is not None:
         for message in _mismatches(result, stock):
             verdict.fail("stock_result", METRIC, "a stock run of the same requests", message)
-    limit = verdict.request.max_cold_arm_overhead
-    if limit is None and stock is None:
+    if stock is None and GATE not in verdict.request.requested:
         return
     ratios = [] if stock is None else _ratios(rows, stock.rows)
     seed = result["run"].get("seed")
@@ -36,8 +34,7 @@ def judge_stock(
         ci95=None if interval is None else (interval[0], interval[1]),
     )
     verdict.observed |= {METRIC: found.value, "cold_arm_overhead_ci95": interval, "cold_arm_overhead_n": len(ratios)}
-    if limit is not None:
-        decide_ratio(verdict, GATE, METRIC, found, max, lambda v: v <= limit, f"at most {limit}")
+    verdict.judge_ratio(GATE, found)
 
 
 def _ratios(rows: Sequence[RequestRow], stock: Sequence[RequestRow]) -> list[float]:

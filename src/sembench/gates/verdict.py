@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from sembench.gates.request import GateRequest
+from sembench.gates.table import BY_NAME
+
+_UNMEASURED: Final = "was not measured (None is not 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,12 @@ class Verdict:
         wanted: str,
         *,
         judged: float | None = None,
-        why_missing: str = "was not measured (None is not 0)",
+        why_missing: str = _UNMEASURED,
     ) -> None:
         """``judged`` replaces the figure in the comparison with the limit, e.g. an end of its interval."""
         self.observed[metric] = measured.value
         held = measured.value if judged is None else judged
-        asked = gate in self.request.requested()
+        asked = gate in self.request.requested
         min_n = self.request.min_n if asked and measured.n is not None else None
         failures_before = len(self.failures)
         if held is None:
@@ -108,6 +112,38 @@ class Verdict:
                 ci95=measured.ci95,
             )
         )
+
+    def judge(
+        self,
+        gate: str,
+        measured: Measured,
+        *,
+        figure: str | None = None,
+        wanted: str = "",
+        spare: float = 0.0,
+        judged: float | None = None,
+        why_missing: str = _UNMEASURED,
+    ) -> None:
+        """By the row of the gate's table and its limit, if it has one. ``wanted`` is added to the limit's words.
+
+        ``spare`` widens the limit of an "at most" gate, by a measured noise floor.
+        """
+        row, limit = BY_NAME[gate], self.request.limit(gate)
+        if limit is not None:
+            words = row.wanted(limit) + wanted
+            holds = partial(row.holds, limit=limit + spare)
+            self.decide(gate, figure or row.figure, measured, holds, words, judged=judged, why_missing=why_missing)
+
+    def judge_ratio(self, gate: str, measured: Measured) -> None:
+        """By the median or, with ``judge_interval``, by the unfavourable end of its interval."""
+        if not self.request.judge_interval:
+            self.judge(gate, measured)
+        elif measured.ci95 is not None:
+            self.judge(gate, measured, judged=BY_NAME[gate].unfavourable(measured.ci95))
+        else:
+            n = measured.n or 0
+            why = f"has no 95 % interval, which --judge-interval needs (n = {n}; at least 6 pairs are required)"
+            self.judge(gate, Measured(None, n=measured.n), why_missing=why)
 
     def lack(self, metric: str, message: str) -> None:
         """A requested figure is missing: a failure, unless ``--allow-missing`` is given."""

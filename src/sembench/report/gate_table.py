@@ -7,37 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sembase.onepage.formats import NOT_MEASURED, count, fraction
+from sembench.gates.table import GATES
 from sembench.report.formats import nats, percent, plain, ratio
 
 State = Literal["pass", "fail", "missing"]
 
-_WORDS: Final = {
-    "quality_pass_rate": "answers that pass the quality check",
+_WORDS: Final = {gate.figure: gate.words for gate in GATES if gate.words} | {
     "reused_quality_pass_rate": "answers with reused KV that pass the quality check",
-    "semantic_placement_rate_by_request": "requests placed by semantic similarity",
-    "backend_confirmed_block_rate": "blocks the backend confirmed as reused",
-    "semantic_eligible_lift": "eligible blocks beyond exact ones (a plan)",
-    "any_position_token_rate": "tokens seen before, at any position",
-    "blended_ttft_speedup_median": "blended TTFT speedup, median of all clean pairs",
-    "negative_control_ttft_speedup_median": "negative controls' TTFT speedup, median",
-    "negative_control_backend_confirmed_rate": "blocks of negative controls the backend confirmed",
     "negative_control_confirmed_reuse_rate": "negative controls with confirmed reuse",
-    "warm_vs_cold_mean_kl_topk": "mean KL, warm against cold",
     "reused_warm_vs_cold_mean_kl_topk": "mean KL where KV was reused",
     "worst_transform_warm_vs_cold_mean_kl_topk": "mean KL of the worst transform",
-    "warm_vs_cold_worst_kl_topk": "KL at the worst position",
-    "answer_flip_rate": "answers that flipped",
-    "answer_flips_beyond_floor": "right cold answers that are wrong with reuse, beyond the floor",
-    "stale_answers_beyond_floor": "answers of an earlier revision, beyond the floor",
-    "answer_score_loss_of_worst_class": "mean loss of score of the worst class",
-    "identical_text_rate": "warm answers identical to the cold ones",
-    "failed_pair_rate": "pairs with a failed arm",
-    "contaminated_pair_rate": "pairs whose cold arm was not cold",
-    "cold_arm_overhead_median": "cold TTFT relative to a stock engine, median",
     "hit_only_ttft_speedup_n": "clean pairs with confirmed reuse",
-    "joined_requests": "requests with a semantic hit and a materialization",
-    "errors": "error lines in the engine's log",
-    "contamination_checked_pairs": "pairs whose cold arm was checked",
     "unverified_planned_token_rate": "planned tokens that are not the donor's",
     "changed_token_planned_rate": "changed facts planned",
     "negative_control_semantic_eligible_block_rate": "eligible blocks of negative controls",

@@ -30,7 +30,7 @@ from semblend.contract import Evidence
 BLOCK = 16
 PROMPT = 640
 REUSED = 480
-GATES = GateRequest(
+GATES = GateRequest.of(
     min_quality_pass_rate=0.9,
     min_backend_confirmed_block_rate=0.3,
     min_materialization_events=10,
@@ -233,7 +233,7 @@ def test_an_honest_run_passes_every_gate(tmp_path: Path) -> None:
     found = judged(honest_run(), tmp_path)
     assert found.failures == []
     assert found.missing == []
-    asked = set(GATES.requested())
+    asked = set(GATES.requested)
     assert asked <= {gate.gate for gate in found.gates}
     by_metric = {gate.metric: gate for gate in found.gates}
     speedup = by_metric["blended_ttft_speedup_median"]
@@ -316,13 +316,13 @@ def unchecked_cold_arms(run: Run) -> None:
 def quality_with_zero_reuse(run: Run) -> None:
     _deny(run, HITS)
     run.summary = summary_of(run.rows)
-    run.gates = GateRequest(min_quality_pass_rate=0.9)
+    run.gates = GateRequest.of(min_quality_pass_rate=0.9)
 
 
 @refused_because("no compared answer has confirmed reuse")
 def divergence_with_zero_reuse(run: Run) -> None:
     change(run, range(28), backend=None, backend_confirmed_blocks=None)
-    run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
+    run.gates = GateRequest.of(max_warm_vs_cold_kl=0.05)
 
 
 @refused_because("max_negative_control_speedup_deviation: negative_control_ttft_speedup_median is")
@@ -334,7 +334,7 @@ def negatives_that_sped_up(run: Run) -> None:
 def everything_sped_up_alike(run: Run) -> None:
     """A slow cold arm: the deviation gate was not requested, and still the speedup does not come from reuse."""
     change(run, range(28), cold={"ttft_ms": 500.0, "total_ms": 600.0}, warm={"ttft_ms": 100.0})
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("aggregate.backend_confirmed_block_rate is 0.9, but the rows give")
@@ -421,7 +421,7 @@ def collapse_diluted_by_misses(run: Run) -> None:
     change(run, HITS[:2], pair={"mean_kl": 0.5, "worst_kl": 0.6})
     _deny(run, HITS[2:])
     change(run, HITS[2:], pair={"mean_kl": 0.0, "worst_kl": 0.0})
-    run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
+    run.gates = GateRequest.of(max_warm_vs_cold_kl=0.05)
 
 
 @refused_because("evidence is 'offline', but only a live run can have")
@@ -557,7 +557,7 @@ def too_few_negatives(run: Run) -> None:
 def speedup_with_zero_reuse(run: Run) -> None:
     _deny(run, HITS)
     run.summary = summary_of(run.rows)
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("pairs without reuse sped up too")
@@ -565,7 +565,7 @@ def fast_misses_behind_one_reuse(run: Run) -> None:
     _deny(run, HITS[1:])
     change(run, MISSES, warm={"ttft_ms": 50.0})
     run.summary = summary_of(run.rows)
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("pairs without reuse sped up too")
@@ -589,20 +589,20 @@ def summary_of_yesterday(run: Run) -> None:
 @refused_because("16 requests whose rows report 0 reused tokens")
 def summary_against_rows(run: Run) -> None:
     _deny(run, HITS)
-    run.gates = GateRequest(require_materialized_reuse=True)
+    run.gates = GateRequest.of(require_materialized_reuse=True)
 
 
 @refused_because("no row has confirmed reuse, although the engine summaries report some")
 def summary_beside_silent_rows(run: Run) -> None:
     change(run, range(28), backend=None, backend_confirmed_blocks=None)
-    run.gates = GateRequest(require_materialized_reuse=True)
+    run.gates = GateRequest.of(require_materialized_reuse=True)
 
 
 @refused_because("negative controls sped up too (negative_control_ttft_speedup_median is")
 def negatives_that_sped_up_less(run: Run) -> None:
     """Less than the rest, and the deviation gate was not requested."""
     change(run, NEGATIVES, cold={"ttft_ms": 130.0, "total_ms": 180.0})
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("negative controls sped up too (negative_control_ttft_speedup_median is")
@@ -614,13 +614,13 @@ def few_negatives_that_sped_up(run: Run) -> None:
 @refused_because("there are no negative controls to rule out other causes of a speedup")
 def no_negatives(run: Run) -> None:
     run.rows = run.rows[:20]
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("max_contaminated_pair_rate: contaminated_pair_rate is 0.142857 (4 of 28")
 def slow_pairs_contaminated(run: Run) -> None:
     change(run, MISSES, cold={"cached_tokens": 320, "contaminated": True})
-    run.gates = GateRequest(min_blended_ttft_speedup=1.4)
+    run.gates = GateRequest.of(min_blended_ttft_speedup=1.4)
 
 
 @refused_because("the backend does not report whether 0000000000000014 reused KV")
@@ -674,32 +674,32 @@ def right_and_stale(run: Run) -> None:
 @refused_because("materialized_tokens is 0, wanted at least 5000")
 def counts_without_events(run: Run) -> None:
     run.summary["events"] = []
-    run.gates = GateRequest(min_materialized_tokens=5000)
+    run.gates = GateRequest.of(min_materialized_tokens=5000)
 
 
 @refused_because("materialized_tokens is 7680, wanted at least 7681")
 def loads_reported_twice(run: Run) -> None:
     run.summary["events"] *= 2
-    run.gates = GateRequest(min_materialized_tokens=REUSED * 16 + 1)
+    run.gates = GateRequest.of(min_materialized_tokens=REUSED * 16 + 1)
 
 
 @refused_because("materialized_tokens is 0, wanted at least 1 ")
 def exact_retrievals_as_reuse(run: Run) -> None:
     for event in run.summary["events"]:
         event["event"] = "exact_retrieval"
-    run.gates = GateRequest(min_materialized_tokens=1)
+    run.gates = GateRequest.of(min_materialized_tokens=1)
 
 
 @refused_because("worst_transform_warm_vs_cold_mean_kl_topk is 0.08")
 def collapse_of_one_transform(run: Run) -> None:
     change(run, [12, 13, 14], pair={"mean_kl": 0.2, "worst_kl": 0.2})
-    run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
+    run.gates = GateRequest.of(max_warm_vs_cold_kl=0.05)
 
 
 @refused_because("only 1 of 16 clean pairs with reuse had their answers compared")
 def divergence_of_one_pair(run: Run) -> None:
     change(run, HITS[1:], pair={"mean_kl": None, "worst_kl": None})
-    run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
+    run.gates = GateRequest.of(max_warm_vs_cold_kl=0.05)
 
 
 @refused_because("max_worst_kl: reused_warm_vs_cold_worst_kl_topk is 3")
@@ -789,7 +789,7 @@ PLACES = [(block, *path) for block in ("aggregate", "by_transform", "paired") fo
 def test_the_mutations_reach_every_block() -> None:
     assert {place[0] for place in PLACES} == {"aggregate", "by_transform", "paired"}
     assert len(PLACES) > 500
-    assert judge(RESULT, HONEST.rows, None, GateRequest()).passed
+    assert judge(RESULT, HONEST.rows, None, GateRequest.of()).passed
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -809,7 +809,7 @@ def test_any_changed_number_is_refused(place: tuple[Any, ...], data: st.DataObje
         )
     )
     parent[place[-1]] = new
-    found = judge(forged, HONEST.rows, None, GateRequest(allow_missing=True))
+    found = judge(forged, HONEST.rows, None, GateRequest.of(allow_missing=True))
     assert any(str(place[-1]) in failure and "but the rows give" in failure for failure in found.failures)
 
 
@@ -818,7 +818,7 @@ def test_any_changed_number_is_refused(place: tuple[Any, ...], data: st.DataObje
 def test_a_count_that_is_no_number_is_refused_by_the_rows(name: str, forged: float) -> None:
     result = copy.deepcopy(RESULT)
     result["paired"][name] = forged
-    found = judge(result, HONEST.rows, None, GateRequest(allow_missing=True))
+    found = judge(result, HONEST.rows, None, GateRequest.of(allow_missing=True))
     assert any(name in failure and "but the rows give" in failure for failure in found.failures)
 
 

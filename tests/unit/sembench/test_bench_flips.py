@@ -240,7 +240,7 @@ def cold_only(*rows: RequestRow, digest: str = "d", **config: Any) -> OtherRun:
 
 def judged(rows: list[RequestRow], floor: OtherRun | None, **limits: Any) -> list[str]:
     result, own = result_of(rows)
-    return judge(result, own, None, GateRequest(**limits), floor=floor).failures
+    return judge(result, own, None, GateRequest.of(**limits), floor=floor).failures
 
 
 def test_gates_on_flips_stale_answers_and_loss() -> None:

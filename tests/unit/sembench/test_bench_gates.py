@@ -234,9 +234,9 @@ MET: list[tuple[str, float, float]] = [
 
 @pytest.mark.parametrize(("gate", "met", "missed"), MET)
 def test_each_limit_holds_on_its_own_side(gate: str, met: float, missed: float) -> None:
-    passed = verdict(GateRequest(**{gate: met}))  # type: ignore[arg-type]
+    passed = verdict(GateRequest.of(**{gate: met}))
     assert passed.failures == []
-    failed = verdict(GateRequest(**{gate: missed}))  # type: ignore[arg-type]
+    failed = verdict(GateRequest.of(**{gate: missed}))
     assert failed.failures
     assert all(failure.startswith(gate) for failure in failed.failures)
     assert {judged.gate for judged in failed.gates if not judged.passed} == {gate}
@@ -257,8 +257,8 @@ def test_a_requested_gate_without_its_metric_fails(gate: str) -> None:
         pair=None,
     )
     result, rows = live_result(bare)
-    request = GateRequest(**{gate: 0})  # type: ignore[arg-type]
-    assert gate in request.requested()
+    request = GateRequest.of(**{gate: 0})
+    assert gate in request.requested
     refused = judge(result, rows, None, request)
     assert len(refused.failures) == 1
     assert "not measured" in refused.failures[0]
@@ -270,27 +270,27 @@ def test_a_requested_gate_without_its_metric_fails(gate: str) -> None:
 
 def test_negative_controls_are_always_judged() -> None:
     result, rows = live_result(ROW, leaking(COLD, 20))
-    assert judge(result, rows, None, GateRequest()).failures == [
+    assert judge(result, rows, None, GateRequest.of()).failures == [
         "max_negative_control_confirmed_rate: negative_control_backend_confirmed_rate is 0.1 (1 of 10, n = 1), "
         "wanted at most 0.0",
         "must_be_zero: negative_control_confirmed_reuse_rate is 1 (1 of 1, n = 1), wanted 0",
         "must_be_zero: negative_control_cached_requests is 1 (1 of 1, n = 1), wanted 0; b first",
     ]
-    assert judge(result, rows, None, GateRequest(max_negative_control_confirmed_rate=0.1)).passed
-    assert judge(result, rows, None, GateRequest(allow_missing=True)).failures
+    assert judge(result, rows, None, GateRequest.of(max_negative_control_confirmed_rate=0.1)).passed
+    assert judge(result, rows, None, GateRequest.of(allow_missing=True)).failures
 
 
 def test_reuse_of_less_than_a_block_is_reuse() -> None:
     result, rows = live_result(ROW, leaking(COLD, 10))
-    assert judge(result, rows, None, GateRequest()).failures == [
+    assert judge(result, rows, None, GateRequest.of()).failures == [
         "must_be_zero: negative_control_confirmed_reuse_rate is 1 (1 of 1, n = 1), wanted 0"
     ]
 
 
 def test_an_unmeasured_negative_rate_fails_only_if_asked_for() -> None:
     result, rows = live_result(ROW)
-    assert judge(result, rows, None, GateRequest()).passed
-    asked = judge(result, rows, None, GateRequest(max_negative_control_confirmed_rate=0.0))
+    assert judge(result, rows, None, GateRequest.of()).passed
+    asked = judge(result, rows, None, GateRequest.of(max_negative_control_confirmed_rate=0.0))
     assert "not measured" in asked.failures[0]
 
 
@@ -300,7 +300,7 @@ def contaminated(row: RequestRow) -> RequestRow:
 
 
 def test_contamination() -> None:
-    asked = GateRequest(require_contamination_check=True, max_contaminated_pair_rate=1.0)
+    asked = GateRequest.of(require_contamination_check=True, max_contaminated_pair_rate=1.0)
     assert verdict(asked).passed
     found = verdict(asked, rows=(contaminated(ROW), COLD))
     assert found.passed
@@ -316,7 +316,7 @@ def test_contamination() -> None:
         "wanted all 2 pairs with two successful arms"
     ]
     alone = (replace(ROW, cold=None, pair=None),)
-    asked = GateRequest(require_contamination_check=True)
+    asked = GateRequest.of(require_contamination_check=True)
     assert "holds no pairs" in verdict(asked, rows=alone).failures[0]
     assert verdict(replace(asked, allow_missing=True), rows=alone).passed
 
@@ -324,59 +324,59 @@ def test_contamination() -> None:
 def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(warm_first=True), quality_pass=None)
-    found = verdict(GateRequest(require_contamination_check=True, max_failed_pair_rate=1.0), rows=(failed, COLD))
+    found = verdict(GateRequest.of(require_contamination_check=True, max_failed_pair_rate=1.0), rows=(failed, COLD))
     assert found.passed
     assert (found.observed["pairs"], found.observed["failed_pairs"], found.observed["clean_pairs"]) == (2, 1, 1)
-    limited = verdict(GateRequest(max_failed_pair_rate=0.4), rows=(failed, COLD))
+    limited = verdict(GateRequest.of(max_failed_pair_rate=0.4), rows=(failed, COLD))
     assert limited.failures == ["max_failed_pair_rate: failed_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.4"]
-    assert verdict(GateRequest(max_failed_pair_rate=0.5), rows=(failed, COLD)).passed
+    assert verdict(GateRequest.of(max_failed_pair_rate=0.5), rows=(failed, COLD)).passed
 
 
 def test_lost_pairs_are_limited_unasked() -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(warm_first=True), quality_pass=None)
-    assert verdict(GateRequest(allow_missing=True), rows=(failed, COLD)).failures == [
+    assert verdict(GateRequest.of(allow_missing=True), rows=(failed, COLD)).failures == [
         "max_failed_pair_rate: failed_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.05"
     ]
-    assert verdict(GateRequest(), rows=(contaminated(ROW), COLD)).failures == [
+    assert verdict(GateRequest.of(), rows=(contaminated(ROW), COLD)).failures == [
         "max_contaminated_pair_rate: contaminated_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.05"
     ]
-    unpaired = verdict(GateRequest(max_contaminated_pair_rate=0.5), rows=(replace(ROW, cold=None, pair=None),))
+    unpaired = verdict(GateRequest.of(max_contaminated_pair_rate=0.5), rows=(replace(ROW, cold=None, pair=None),))
     assert "not measured" in unpaired.failures[0]
 
 
 def test_the_noise_floor_moves_the_kl_limit() -> None:
-    asked = GateRequest(max_warm_vs_cold_kl=0.02)
+    asked = GateRequest.of(max_warm_vs_cold_kl=0.02)
     assert not verdict(asked).passed
     assert verdict(asked, noise_floor=FLOOR).passed
     assert not verdict(asked, noise_floor=replace(FLOOR, mean_kl=0.009)).passed
 
 
 def test_a_floor_above_the_limit_shows_nothing() -> None:
-    asked = GateRequest(max_warm_vs_cold_kl=0.02)
+    asked = GateRequest.of(max_warm_vs_cold_kl=0.02)
     assert verdict(asked, noise_floor=replace(FLOOR, mean_kl=50.0)).failures == [
         "max_warm_vs_cold_kl: two cold runs already differ by 50, more than the limit 0.02"
     ]
 
 
 def test_a_speedup_within_the_spread_of_two_cold_runs_is_none() -> None:
-    asked = GateRequest(min_blended_ttft_speedup=1.1)
+    asked = GateRequest.of(min_blended_ttft_speedup=1.1)
     assert verdict(asked, noise_floor=FLOOR).passed
     refused = verdict(asked, noise_floor=replace(FLOOR, ttft_ratio_high=1.4))
     assert "two cold runs in the calibration already differ by up to 1.4" in refused.failures[0]
 
 
 def test_what_a_floor_did_not_measure_is_missing() -> None:
-    asked = GateRequest(min_blended_ttft_speedup=1.1, max_warm_vs_cold_kl=0.05)
+    asked = GateRequest.of(min_blended_ttft_speedup=1.1, max_warm_vs_cold_kl=0.05)
     bare = replace(FLOOR, mean_kl=None, ttft_ratio_high=None)
     assert verdict(asked, noise_floor=bare).missing == ["mean_kl_topk", "ttft_ratio_median_ci95"]
     assert len(verdict(asked, noise_floor=bare).failures) == 2
     assert verdict(replace(asked, allow_missing=True), noise_floor=bare).passed
-    assert verdict(GateRequest(), noise_floor=bare).passed
+    assert verdict(GateRequest.of(), noise_floor=bare).passed
 
 
 def test_a_noise_floor_of_another_run_is_no_floor() -> None:
-    asked = GateRequest(max_warm_vs_cold_kl=0.02)
+    asked = GateRequest.of(max_warm_vs_cold_kl=0.02)
     config = {**CONFIG, "model": "b", "top_logprobs": 20, "seed": 8}
     other = replace(FLOOR, config=config, engine={"name": "vllm", "version": "2"}, manifest_digest="1" * 64)
     (failure,) = verdict(asked, noise_floor=other).failures
@@ -391,7 +391,7 @@ def test_a_noise_floor_of_another_run_is_no_floor() -> None:
 
 
 def test_quality_without_reuse_proves_nothing() -> None:
-    asked = GateRequest(min_quality_pass_rate=0.5)
+    asked = GateRequest.of(min_quality_pass_rate=0.5)
     cold = named(COLD, "c", negative_control=False, transform="rag_reorder")
     refused = verdict(asked, None, rows=(cold,))
     assert len(refused.failures) == 1
@@ -404,7 +404,7 @@ def test_quality_is_judged_where_it_could_have_suffered() -> None:
     assert ROW.warm is not None
     bad = replace(ROW, quality_pass=False, warm=replace(ROW.warm, token_recall=0.5))
     good = [named(COLD, name, negative_control=False) for name in ("c", "d", "e", "f")]
-    found = verdict(GateRequest(min_quality_pass_rate=0.8), rows=(bad, *good))
+    found = verdict(GateRequest.of(min_quality_pass_rate=0.8), rows=(bad, *good))
     assert found.failures == [
         "min_quality_pass_rate: reused_quality_pass_rate is 0 (0 of 1, n = 1), wanted at least 0.8"
     ]
@@ -422,7 +422,7 @@ def many(ratios: list[float], **changes: Any) -> list[RequestRow]:
 
 def test_the_interval_is_judged_on_request() -> None:
     rows = [COLD, *many([1.1, 1.2, 1.3, 1.5, 1.5, 1.5, 1.6, 1.7])]
-    asked = GateRequest(min_blended_ttft_speedup=1.45)
+    asked = GateRequest.of(min_blended_ttft_speedup=1.45)
     by_median = verdict(asked, None, rows=rows)
     assert by_median.passed
     (gate,) = (gate for gate in by_median.gates if gate.gate == "min_blended_ttft_speedup")
@@ -442,7 +442,7 @@ def test_the_interval_is_judged_on_request() -> None:
     ("ratios", "holds"), [([0.97, 0.98, 1.0, 1.0, 1.01, 1.02], True), ([0.8] * 3 + [1.0] * 4, False)]
 )
 def test_the_farther_end_of_the_negatives_interval_is_judged(ratios: list[float], holds: bool) -> None:
-    asked = GateRequest(max_negative_control_speedup_deviation=0.05)
+    asked = GateRequest.of(max_negative_control_speedup_deviation=0.05)
     nothing = replace(COLD.backend or BackendRow(engine_request_id="b", outcome="cold_fallback"))
     rows = [
         replace(
@@ -460,9 +460,9 @@ def test_the_farther_end_of_the_negatives_interval_is_judged(ratios: list[float]
 
 
 def test_min_n_binds_requested_gates_only() -> None:
-    few = verdict(GateRequest(min_blended_ttft_speedup=1.0, min_n=2))
+    few = verdict(GateRequest.of(min_blended_ttft_speedup=1.0, min_n=2))
     assert few.failures == ["min_blended_ttft_speedup: blended_ttft_speedup_median has n = 1, but --min-n requires 2"]
-    assert verdict(GateRequest(min_n=50)).passed
+    assert verdict(GateRequest.of(min_n=50)).passed
 
 
 def test_a_figure_is_printed_with_all_it_rests_on() -> None:
@@ -583,7 +583,7 @@ def test_a_list_that_was_cut_says_so(tmp_path: Path) -> None:
     path = summary(tmp_path, "s", events=[{"event": "log_read", "events_left_out": 7}, event("materialized", "i0")])
     evidence = read_engine_summaries([path])
     assert evidence.events_left_out == 7
-    found = verdict(GateRequest(require_joined_evidence=True), evidence, rows=reused_rows(64, 32))
+    found = verdict(GateRequest.of(require_joined_evidence=True), evidence, rows=reused_rows(64, 32))
     assert "the summaries dropped 7 events" in found.failures[0]
 
 
@@ -592,7 +592,7 @@ def reused_rows(*tokens: int) -> list[RequestRow]:
 
 
 def test_every_confirmed_reuse_joins_an_event_of_its_own() -> None:
-    asked = GateRequest(require_joined_evidence=True)
+    asked = GateRequest.of(require_joined_evidence=True)
     rows = reused_rows(64, 32, 16)
     whole = {"chatcmpl-i0-0a1b2c3d": 64, "cmpl-i1-0-0a1b2c3d": 32, "i2": None}
     assert verdict(asked, replace(ENGINE, loads=loads(whole)), rows=rows).passed
@@ -607,18 +607,18 @@ def test_every_confirmed_reuse_joins_an_event_of_its_own() -> None:
         assert any(cause in failure for failure in refused.failures), cause
     nothing = verdict(asked, rows=[COLD])
     assert "nothing to join" in nothing.failures[0]
-    both = verdict(GateRequest(require_materialized_reuse=True), replace(ENGINE, joined_requests=("i0",)), rows=rows)
+    both = verdict(GateRequest.of(require_materialized_reuse=True), replace(ENGINE, joined_requests=("i0",)), rows=rows)
     assert "joined_reuse_share is 0 (0 of 3" in both.failures[0]
 
 
 def test_engine_and_rows_may_not_contradict_each_other() -> None:
     cold = verdict(
-        GateRequest(), replace(ENGINE, loads=loads({"chatcmpl-a-0a1b2c3d": 70, "chatcmpl-cold.b-0a1b2c3d": 16}))
+        GateRequest.of(), replace(ENGINE, loads=loads({"chatcmpl-a-0a1b2c3d": 70, "chatcmpl-cold.b-0a1b2c3d": 16}))
     )
     assert cold.failures == [
         "cold_arms: the engine materialized donor KV for 1 cold requests (cold.b first), so they were not cold"
     ]
-    leak = verdict(GateRequest(), replace(ENGINE, loads=loads({"b": 16})))
+    leak = verdict(GateRequest.of(), replace(ENGINE, loads=loads({"b": 16})))
     assert leak.failures == [
         "engine_summary: the engine materialized donor KV for 1 requests whose rows report 0 reused tokens (b first): "
         "summary and result are from different runs",
@@ -637,7 +637,7 @@ def test_a_hit_here_and_a_load_there_are_not_reuse(tmp_path: Path) -> None:
         materialized_semantic_kv_reuse=True,
         events=[event("semantic_hit", "r1"), event("materialized", "r2", tokens=64)],
     )
-    found = verdict(GateRequest(require_materialized_reuse=True), read_engine_summaries([path]))
+    found = verdict(GateRequest.of(require_materialized_reuse=True), read_engine_summaries([path]))
     assert len(found.failures) == 3
     assert any("joined_requests is 0" in failure for failure in found.failures)
     assert any("claims materialized_semantic_kv_reuse" in failure for failure in found.failures)
@@ -656,21 +656,21 @@ def test_a_hit_here_and_a_load_there_are_not_reuse(tmp_path: Path) -> None:
 def test_what_does_not_prove_reuse(tmp_path: Path, events: Any) -> None:
     path = summary(tmp_path, "s", semantic_hits=1, materialization_events=1, events=events)
     evidence = read_engine_summaries([path])
-    assert not verdict(GateRequest(require_materialized_reuse=True), evidence).passed
+    assert not verdict(GateRequest.of(require_materialized_reuse=True), evidence).passed
 
 
 def test_a_claim_of_reuse_is_checked_even_unasked(tmp_path: Path) -> None:
     path = summary(tmp_path, "s", materialized_semantic_kv_reuse=True)
-    assert not verdict(GateRequest(), read_engine_summaries([path])).passed
+    assert not verdict(GateRequest.of(), read_engine_summaries([path])).passed
 
 
 def test_required_evidence_needs_a_summary() -> None:
     for gate in ("require_materialized_reuse", "require_no_engine_errors"):
-        assert not verdict(GateRequest(**{gate: True}), None).passed
-        assert verdict(GateRequest(**{gate: True, "allow_missing": True}), None).passed
-        assert verdict(GateRequest(**{gate: True})).passed
+        assert not verdict(GateRequest.of(**{gate: True}), None).passed
+        assert verdict(GateRequest.of(**{gate: True, "allow_missing": True}), None).passed
+        assert verdict(GateRequest.of(**{gate: True})).passed
     failing = replace(ENGINE, errors=1)
-    assert not verdict(GateRequest(require_no_engine_errors=True), failing).passed
+    assert not verdict(GateRequest.of(require_no_engine_errors=True), failing).passed
 
 
 @pytest.mark.parametrize(
@@ -728,10 +728,10 @@ FABRICATIONS: list[tuple[Callable[[dict[str, Any], Any], None], Any]] = [
 @pytest.mark.parametrize(("put", "value"), FABRICATIONS)
 def test_fabricated_aggregates_are_refused(put: Callable[[dict[str, Any], Any], None], value: Any) -> None:
     result, rows = live_result()
-    assert judge(result, rows, None, GateRequest()).passed
+    assert judge(result, rows, None, GateRequest.of()).passed
     forged = copy.deepcopy(result)
     put(forged, value)
-    assert judge(forged, rows, None, GateRequest(allow_missing=True)).failures
+    assert judge(forged, rows, None, GateRequest.of(allow_missing=True)).failures
 
 
 @pytest.mark.parametrize(
@@ -757,19 +757,19 @@ def test_fabricated_aggregates_are_refused(put: Callable[[dict[str, Any], Any], 
 )
 def test_impossible_rows_are_refused(forged: RequestRow) -> None:
     result, rows = live_result(forged, COLD)
-    assert judge(result, rows, None, GateRequest(allow_missing=True)).failures
+    assert judge(result, rows, None, GateRequest.of(allow_missing=True)).failures
 
 
 def test_a_plan_from_another_tenant_fails_whatever_is_allowed() -> None:
     leak = named(COLD, "c", transform="cross_tenant", plan=PLAN)
     result, rows = live_result(leak)
-    failures = judge(result, rows, None, GateRequest(allow_missing=True)).failures
+    failures = judge(result, rows, None, GateRequest.of(allow_missing=True)).failures
     assert failures == [
         "must_be_zero: negative_control_semantic_eligible_block_rate is 0.6 (6 of 10, n = 1), wanted 0",
         "must_be_zero: cross_tenant_planned_requests is 1 (1 of 1, n = 1), wanted 0; c first",
     ]
     result, rows = live_result(replace(leak, plan=COLD.plan))
-    assert judge(result, rows, None, GateRequest()).passed
+    assert judge(result, rows, None, GateRequest.of()).passed
 
 
 ZERO = [
@@ -790,7 +790,7 @@ def test_everything_that_must_be_zero_is_judged_unasked_and_named() -> None:
     assert edited.backend is not None
     edited = replace(edited, backend=replace(edited.backend, propagated_tokens=0))
     result, rows = live_result(ROW, COLD, other_tenant, edited)
-    found = judge(result, rows, None, GateRequest())
+    found = judge(result, rows, None, GateRequest.of())
     assert found.passed
     assert found.checked == ZERO
     assert [found.observed[name] for name in ZERO] == [0] * 8
@@ -798,7 +798,7 @@ def test_everything_that_must_be_zero_is_judged_unasked_and_named() -> None:
 
 def test_what_must_be_zero_and_was_not_measured_is_not_called_checked() -> None:
     result, rows = live_result(replace(ROW, plan=None, backend_confirmed_blocks=None, backend=None))
-    found = judge(result, rows, None, GateRequest())
+    found = judge(result, rows, None, GateRequest.of())
     assert found.passed
     assert found.checked == []
     assert [found.observed[name] for name in ZERO] == [None] * 8
@@ -817,7 +817,7 @@ def test_what_must_be_zero_and_was_not_measured_is_not_called_checked() -> None:
 )
 def test_a_figure_that_must_be_zero_fails_whatever_is_allowed(metric: str, bad: RequestRow) -> None:
     result, rows = live_result(bad)
-    found = judge(result, rows, None, GateRequest(allow_missing=True))
+    found = judge(result, rows, None, GateRequest.of(allow_missing=True))
     assert any(failure.startswith(f"must_be_zero: {metric} is") for failure in found.failures)
     assert metric in found.checked
 
@@ -847,7 +847,7 @@ def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
             )
         )
     )
-    asked = GateRequest(require_materialized_reuse=True, allow_missing=True)
+    asked = GateRequest.of(require_materialized_reuse=True, allow_missing=True)
     assert judge(result, [row], ENGINE, asked).failures == [
         "require_materialized_reuse: the result's evidence is 'offline', but only a live run can show reuse"
     ]
@@ -876,7 +876,7 @@ def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], 
     result, rows = live_result(*(named(ROW, item) for item in items))
     every = {request_id: Load(1, 70), **loads(dict.fromkeys(items, 70))}
     evidence = replace(ENGINE, joined_requests=(request_id,), loads=every)
-    found = judge(result, rows, evidence, GateRequest(require_materialized_reuse=True))
+    found = judge(result, rows, evidence, GateRequest.of(require_materialized_reuse=True))
     refusals = [failure for failure in found.failures if failure.startswith("require_materialized_reuse")]
     assert bool(refusals) is not joins
     assert found.observed["joined_requests"] == int(joins)
@@ -886,12 +886,12 @@ def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], 
 
 def test_a_unique_name_is_of_one_run_only() -> None:
     """The item is the same, the run is not: its engine would have called it otherwise."""
-    asked = GateRequest(require_materialized_reuse=True)
+    asked = GateRequest.of(require_materialized_reuse=True)
     yesterday = "chatcmpl-a-ffffffff"
     found = verdict(asked, replace(ENGINE, joined_requests=(yesterday,), loads=loads({yesterday: 70})))
     assert found.observed["joined_requests"] == 0
     assert "none can be matched to a request of this result" in found.failures[0]
-    assert verdict(GateRequest(min_materialized_tokens=1), replace(ENGINE, loads=loads({yesterday: 70}))).failures
+    assert verdict(GateRequest.of(min_materialized_tokens=1), replace(ENGINE, loads=loads({yesterday: 70}))).failures
     assert carries_nonce("cmpl-a-0-0a1b2c3d", "a")
     assert not carries_nonce("chatcmpl-a", "a")
     assert not carries_nonce("x-0a1b2c3d", "x-0a1b2c3d")
@@ -902,8 +902,8 @@ def test_a_load_that_was_undone_contradicts_nothing() -> None:
     assert missed.backend is not None
     undone = replace(missed, backend=replace(missed.backend, outcome="backend_declined_reuse"))
     evidence = replace(ENGINE, loads=loads({ENGINE_ID: 70, "c": 16}))
-    assert verdict(GateRequest(), evidence, rows=(ROW, COLD, undone)).passed
-    assert "whose rows report 0" in verdict(GateRequest(), evidence, rows=(ROW, COLD, missed)).failures[0]
+    assert verdict(GateRequest.of(), evidence, rows=(ROW, COLD, undone)).passed
+    assert "whose rows report 0" in verdict(GateRequest.of(), evidence, rows=(ROW, COLD, missed)).failures[0]
 
 
 def test_the_same_summary_twice_is_refused(tmp_path: Path) -> None:
@@ -918,13 +918,13 @@ def test_the_same_summary_twice_is_refused(tmp_path: Path) -> None:
 def test_counts_are_of_this_results_requests_and_of_no_more_than_they_claim() -> None:
     rows = reused_rows(64, 32)
     evidence = replace(ENGINE, loads={"i0": Load(2, 128, 4), "i1": Load(1, 32), "stranger": Load(9, 900, 9)})
-    asked = GateRequest(min_materialized_tokens=96, min_materialization_events=3, min_materialized_units=4)
+    asked = GateRequest.of(min_materialized_tokens=96, min_materialization_events=3, min_materialized_units=4)
     assert verdict(asked, evidence, rows=rows).passed
-    more = replace(asked, min_materialized_tokens=97, min_materialization_events=4, min_materialized_units=5)
+    more = GateRequest.of(min_materialized_tokens=97, min_materialization_events=4, min_materialized_units=5)
     assert len(verdict(more, evidence, rows=rows).failures) == 3
     unlisted = verdict(asked, replace(ENGINE, loads=None, joined_requests=None, claims_reuse=False), rows=rows)
     assert len(unlisted.missing) == 3
-    assert verdict(GateRequest(min_materialized_tokens=0), replace(ENGINE, loads={}), rows=rows).passed
+    assert verdict(GateRequest.of(min_materialized_tokens=0), replace(ENGINE, loads={}), rows=rows).passed
 
 
 def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> OtherRun:
@@ -950,7 +950,7 @@ def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> OtherRun
 
 def test_a_connector_that_slows_its_misses_is_found() -> None:
     rows = [COLD, *many([2.0] * 7)]
-    asked = GateRequest(max_cold_arm_overhead=1.05)
+    asked = GateRequest.of(max_cold_arm_overhead=1.05)
     even = verdict(asked, None, rows=rows[1:], stock=stock_run(*rows[1:], ttft_ms=200.0))
     assert even.failures == []
     assert (even.observed["cold_arm_overhead_median"], even.observed["cold_arm_overhead_n"]) == (1.0, 7)
@@ -966,38 +966,38 @@ def test_a_connector_that_slows_its_misses_is_found() -> None:
 
 
 def test_a_stock_run_is_of_the_same_requests_and_has_no_connector() -> None:
-    other = verdict(GateRequest(), None, stock=stock_run(manifest_digest="1" * 64))
+    other = verdict(GateRequest.of(), None, stock=stock_run(manifest_digest="1" * 64))
     assert "stock_result: the stock result is from a different manifest" in other.failures[0]
     result, rows = live_result()
-    assert "has a connector" in verdict(GateRequest(), None, stock=OtherRun(result, rows)).failures[0]
+    assert "has a connector" in verdict(GateRequest.of(), None, stock=OtherRun(result, rows)).failures[0]
     unlike = stock_run()
     unlike.result["config"]["model"] = "b"
-    assert verdict(GateRequest(), None, stock=unlike).failures == [
+    assert verdict(GateRequest.of(), None, stock=unlike).failures == [
         "stock_result: the stock result differs in model: 'b', not 'a'"
     ]
     newer = stock_run()
     newer.result["engine"]["version"] = "2"
-    assert verdict(GateRequest(), None, stock=newer).failures == [
+    assert verdict(GateRequest.of(), None, stock=newer).failures == [
         "stock_result: the stock result is from a different engine: version '2', not '1'"
     ]
     forged = stock_run()
     forged.result["aggregate"]["requests"] = 9
-    assert "contradicts itself" in verdict(GateRequest(), None, stock=forged).failures[0]
-    offline = verdict(GateRequest(), None, stock=stock_run(evidence="offline"))
+    assert "contradicts itself" in verdict(GateRequest.of(), None, stock=forged).failures[0]
+    offline = verdict(GateRequest.of(), None, stock=stock_run(evidence="offline"))
     assert any("only a live run has cold arms" in failure for failure in offline.failures)
 
 
 def test_quality_is_what_the_scores_say() -> None:
     assert ROW.warm is not None
     wrong = replace(ROW, warm=replace(ROW.warm, token_recall=0.0, exact_match=False))
-    assert verdict(GateRequest(), rows=(wrong, COLD)).failures == [
+    assert verdict(GateRequest.of(), rows=(wrong, COLD)).failures == [
         "row a: quality_pass is True with token_recall 0, exact_match 0, at a threshold of 0.6"
     ]
     unscored = replace(ROW, warm=replace(ROW.warm, token_recall=None))
-    assert "with no score" in verdict(GateRequest(), rows=(unscored, COLD)).failures[0]
+    assert "with no score" in verdict(GateRequest.of(), rows=(unscored, COLD)).failures[0]
     option = replace(ROW, warm=replace(ROW.warm, token_recall=0.0, exact_match=True))
-    assert verdict(GateRequest(), rows=(option, COLD)).passed
-    assert verdict(GateRequest()).observed["quality_threshold"] == 0.6
+    assert verdict(GateRequest.of(), rows=(option, COLD)).passed
+    assert verdict(GateRequest.of()).observed["quality_threshold"] == 0.6
 
 
 @pytest.mark.parametrize(
@@ -1025,7 +1025,7 @@ def test_one_live_field_is_too_many_offline(alone: dict[str, Any]) -> None:
         [row],
     )
     refused = any(
-        "only a live run can have" in failure for failure in judge(result, [row], None, GateRequest()).failures
+        "only a live run can have" in failure for failure in judge(result, [row], None, GateRequest.of()).failures
     )
     assert refused is (list(alone.values()) != [None])
 
@@ -1033,7 +1033,7 @@ def test_one_live_field_is_too_many_offline(alone: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("broken", "shown"), [(20, 20), (21, 21), (45, 21)])
 def test_a_thousand_broken_rows_do_not_fill_the_screen(broken: int, shown: int) -> None:
     rows = [named(replace(ROW, any_position_tokens=166), f"i{number}") for number in range(broken)]
-    failures = [failure for failure in verdict(GateRequest(), None, rows=rows).failures if "row" in failure]
+    failures = [failure for failure in verdict(GateRequest.of(), None, rows=rows).failures if "row" in failure]
     assert len(failures) == shown
     assert (f"and {broken - 20} more row failures" in failures) is (broken > 20)
 
@@ -1048,27 +1048,27 @@ def test_a_thousand_broken_rows_do_not_fill_the_screen(broken: int, shown: int) 
 def test_an_answer_that_never_came_compares_with_nothing(compared: PairRow) -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=compared, quality_pass=None)
-    refused = verdict(GateRequest(max_failed_pair_rate=0.5), rows=(failed, COLD))
+    refused = verdict(GateRequest.of(max_failed_pair_rate=0.5), rows=(failed, COLD))
     assert refused.failures == ["row a: pair: answers were compared although an arm failed"]
 
 
 def test_a_backend_row_speaks_of_a_warm_request_that_was_not_declined() -> None:
     alone = replace(ROW, warm=None, pair=None)
-    refused = verdict(GateRequest(), rows=(alone, COLD))
+    refused = verdict(GateRequest.of(), rows=(alone, COLD))
     assert "row a: backend: there is no warm request" in refused.failures
     assert ROW.backend is not None
     both = replace(ROW, backend=replace(ROW.backend, decline_reason="stale"))
-    assert verdict(GateRequest(), rows=(both, COLD)).failures == [
+    assert verdict(GateRequest.of(), rows=(both, COLD)).failures == [
         "row a: backend: declined (stale), but has reused tokens"
     ]
 
 
 def test_a_cold_run_alone_is_held_to_its_own_prompt() -> None:
     bare = replace(ROW, warm=None, pair=None, backend=None, backend_confirmed_blocks=None)
-    assert verdict(GateRequest(), None, rows=(bare,)).passed
+    assert verdict(GateRequest.of(), None, rows=(bare,)).passed
     assert bare.cold is not None
     longer = replace(bare, cold=replace(bare.cold, prompt_tokens=166))
-    assert verdict(GateRequest(), None, rows=(longer,)).failures == [
+    assert verdict(GateRequest.of(), None, rows=(longer,)).failures == [
         "row a: prompt_tokens is 165, but the server counted 166"
     ]
 
@@ -1079,23 +1079,23 @@ def test_blocks_without_a_block_size_are_at_most_tokens() -> None:
         RunFacts(kind="live", evidence=Evidence.MEASURED_LIVE, manifest_name="m", manifest_digest="0" * 64, config={}),
         [row],
     )
-    assert judge(result, [row], None, GateRequest()).failures == ["row a: more blocks than tokens"]
+    assert judge(result, [row], None, GateRequest.of()).failures == ["row a: more blocks than tokens"]
 
 
 def test_a_plan_may_cover_every_block() -> None:
     whole = replace(ROW, plan=replace(PLAN, candidate_blocks=10, eligible_blocks=10, planned_tokens=165))
-    assert verdict(GateRequest(), rows=(whole, COLD)).passed
+    assert verdict(GateRequest.of(), rows=(whole, COLD)).passed
 
 
 def test_a_gate_that_compares_nothing_is_listed_too() -> None:
-    found = verdict(GateRequest(), replace(ENGINE, loads=loads({"cold.b": 16})))
+    found = verdict(GateRequest.of(), replace(ENGINE, loads=loads({"cold.b": 16})))
     (gate,) = (gate for gate in found.gates_as_json() if gate["gate"] == "cold_arms")
     assert (gate["passed"], gate["value"]) == (False, None)
 
 
 def test_rows_cannot_be_counted_twice() -> None:
     result, rows = live_result(ROW, ROW)
-    assert "an item has more than one row" in judge(result, rows, None, GateRequest()).failures
+    assert "an item has more than one row" in judge(result, rows, None, GateRequest.of()).failures
 
 
 def test_results_are_read_strictly(tmp_path: Path) -> None:
