@@ -1,6 +1,6 @@
 """Mean KL per arm and case in the style of the reports: one row per arm, one colour per case, 95 % intervals.
 
-Nothing is drawn without matplotlib.
+Nothing is drawn without resvg.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from benchmarks.estimates import Interval
 from benchmarks.fidelity.figures import FLOOR, Figures
 from sembase.errors import MissingDependencyError
 from sembase.onepage.chart import Axis, Chart, DataTable, Whisker, Whiskers
-from sembase.onepage.png import drawn, figure_class, png_bytes
+from sembase.onepage.page import style_of
+from sembase.onepage.png import chart_png, rasteriser
 from sembase.onepage.ticks import category_axis, log_axis
-from sembench.report.tones import COLOURS
 
 TONES = ("reuse", "miss", "negative", "accent", "bad", "cold", "unknown")
 LOWEST = 1e-5  # nats; a logarithmic axis has no zero
 _SPREAD = 0.6  # of a row, over which the cases are distributed
-_DPI = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,10 @@ def picture(title: str, readings: Sequence[Reading], path: Path) -> list[Path]:
 def write_chart(made: Chart, path: Path) -> bool:
     """Whether it was written."""
     try:
-        make = figure_class("benchmarks", "pictures")
+        rasterise = rasteriser("benchmarks", "pictures")
     except MissingDependencyError:
         return False
-    path.write_bytes(png_bytes(drawn(made, COLOURS, make), _DPI))
+    path.write_bytes(chart_png(made, style_of("sembench.report"), rasterise))
     return True
 
 

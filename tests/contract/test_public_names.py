@@ -55,7 +55,7 @@ def test_import_needs_nothing_optional(module: str) -> None:
     script = f"""
 import sys
 import {module}
-heavy = "numba rapidfuzz usearch torch sentence_transformers transformers onnxruntime datasets matplotlib vllm sglang"
+heavy = "numba rapidfuzz usearch torch sentence_transformers transformers onnxruntime datasets resvg_py vllm sglang"
 print(sorted(set(heavy.split()) & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -148,7 +148,7 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition('.')[0] in {'rich', 'tokenizers', 'datasets', 'numba', 'usearch', 'sentence_transformers',
-                                      'torch', 'transformers', 'onnxruntime', 'httptools', 'matplotlib', 'psutil'}:
+                                      'torch', 'transformers', 'onnxruntime', 'httptools', 'resvg_py', 'psutil'}:
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
 sys.meta_path.insert(0, Refuse())
 """

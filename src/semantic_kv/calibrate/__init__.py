@@ -6,7 +6,7 @@ For the command line (``kvmend simulate calibrate``) and notebooks:
   records, ``calibrate_trace(block_trace, options)`` from columns. Both raise ``ContractError`` (one line: what to
   collect) if the trace is too small or too uniform; they never fall back to default coefficients.
 - ``write_calibration(calibration, directory) -> list[Path]``: ``calibration.json``, ``calibration.md`` and
-  ``observed_vs_modelled_ttft.png`` (omitted, also from the list, if matplotlib is missing).
+  ``observed_vs_modelled_ttft.png`` (omitted, also from the list, if resvg-py is missing).
 - ``summarize(calibration) -> str``: the text to print. ``calibration.held_out_mdape``: the error to judge the fit by.
 - ``read_latency_model(path) -> (LatencyModel, Engine | None)``: a written calibration, for replays and the service.
 """

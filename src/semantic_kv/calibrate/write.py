@@ -15,7 +15,9 @@ from semantic_kv.calibrate.observations import observations_from_records, observ
 from semantic_kv.calibrate.result import Calibration, RungResult
 from semantic_kv.calibrate.rungs import RUNGS
 from sembase.errors import ConfigurationError, MissingDependencyError
-from sembase.onepage.png import GRID, INK, SOFT, figure_class, png_bytes
+from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer, Mark
+from sembase.onepage.page import style_of
+from sembase.onepage.png import chart_png, rasteriser
 from sembase.onepage.ticks import log_axis
 from sembase.trace.columns import BlockTrace
 from sembase.trace.record import TraceRecord
@@ -34,7 +36,7 @@ def calibrate_trace(trace: BlockTrace, options: FitOptions | None = None) -> Cal
 
 
 def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
-    """Returns the files written. Without matplotlib there is no plot."""
+    """Returns the files written. Without resvg there is no plot."""
     record, page, picture = FILES
     files: dict[str, bytes] = {
         record: (json.dumps(calibration.as_record(), indent=1) + "\n").encode(),
@@ -104,47 +106,32 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-_HELD_OUT, _FITTED = "#0f7d8c", "#b6bfca"
+_STATES: Final[tuple[tuple[bool, Mark, str], ...]] = ((False, "disc", "alone"), (True, "diamond", "server busy"))
 
 
 def scatter_png(calibration: Calibration) -> bytes:
-    figure = figure_class("simulator", "the scatter plot")(figsize=(7.2, 7.6), layout="constrained")
-    axes = figure.add_subplot()
-    low, high = _limits(calibration)
-    line = np.array([low, high])
-    axes.fill_between(line, line * 0.8, line * 1.2, color="#eef4f5", label="within 20 % of observed", zorder=0)
-    axes.plot(line, line, color=SOFT, linewidth=1.0, zorder=1)
-    for held_out, colour, word in ((False, _FITTED, "fitted"), (True, _HELD_OUT, "held out")):
-        for met, mark in ((False, "o"), (True, "^")):
-            chosen = (calibration.held_out == held_out) & (calibration.overlapping == met)
-            label = f"{word}, {'server busy' if met else 'alone'} ({int(chosen.sum())})"
-            shown = (calibration.observed_ms[chosen], calibration.predicted_ms[chosen])
-            axes.scatter(
-                *shown, s=30, marker=mark, color=colour, edgecolors="white", linewidths=0.4, label=label, zorder=2
-            )
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    axes.set_xlabel("observed TTFT, ms (log scale)", color=SOFT)
-    axes.set_ylabel("modelled TTFT, ms (log scale)", color=SOFT)
-    ticks = log_axis("", [low, high], "{:,.4g}".format, pad=1.0).ticks
-    for side in (axes.xaxis, axes.yaxis):
-        side.set_ticks([tick.value for tick in ticks], [tick.label for tick in ticks])
-        side.set_ticks([], minor=True)  # otherwise matplotlib labels them too, overlapping
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_title(calibration), loc="left", color=INK, fontsize=12)
-    axes.legend(frameon=False, fontsize=9, labelcolor=SOFT, loc="upper left")
-    return png_bytes(figure, 150)
+    return chart_png(_scatter(calibration), style_of("semantic_kv.report"), rasteriser("simulator", "the scatter plot"))
 
 
-def _limits(calibration: Calibration) -> tuple[float, float]:
-    values = np.concatenate([calibration.observed_ms, np.maximum(calibration.predicted_ms, 0.1)])
-    return float(values.min()) * 0.8, float(values.max()) * 1.25
-
-
-def _title(calibration: Calibration) -> str:
+def _scatter(calibration: Calibration) -> Chart:
+    """On the solid line the model is exact; between the dashed ones it is within 20 % of the observed time."""
     scores = calibration.chosen.held_out
     assert scores is not None
-    return (
-        f"Modelled against observed TTFT, model '{calibration.rung}'\n"
-        f"held out: median absolute error {scores.mdape:.1%} ({scores.requests} requests)"
+    x, y = calibration.observed_ms, np.maximum(calibration.predicted_ms, 0.1)
+    ends = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    layers: list[Layer] = [Curve("", "muted", tuple((end, end) for end in ends))]
+    layers += [Curve("", "muted", tuple((end, end * off) for end in ends), dashed=True) for off in (0.8, 1.2)]
+    for held_out, tone, word in ((False, "c6", "fitted"), (True, "c2", "held out")):
+        for met, mark, state in _STATES:
+            chosen = (calibration.held_out == held_out) & (calibration.overlapping == met)
+            dots = tuple(Dot(*point) for point in zip(x[chosen].tolist(), y[chosen].tolist(), strict=True))
+            layers.append(Dots(f"{word}, {state} ({len(dots)})", tone, dots, mark))
+    return Chart(
+        "observed_vs_modelled_ttft",
+        f"Modelled against observed TTFT, model '{calibration.rung}'",
+        f"Held out: median absolute error {scores.mdape:.1%} ({scores.requests} requests). Dashed: 20 % off.",
+        log_axis("observed TTFT, ms (log)", ends, "{:,.4g}".format),
+        log_axis("modelled TTFT, ms (log)", ends, "{:,.4g}".format),
+        tuple(layers),
+        DataTable((), ()),
     )

@@ -22,10 +22,10 @@ from semantic_kv.report.formats import change, milliseconds, percent
 from semantic_kv.report.metrics_csv import Value, metrics_csv, written
 from semantic_kv.report.page import page_html
 from semantic_kv.report.summary_md import markdown_table, summary_md
-from semantic_kv.report.tones import COLOURS
 from sembase.onepage.chart import Chart
 from sembase.onepage.formats import count
-from sembase.onepage.png import drawn, figure_class, png_bytes
+from sembase.onepage.page import style_of
+from sembase.onepage.png import chart_png, rasteriser
 
 SCHEMA: Final = "semantic_kv.results.v1"
 
@@ -229,10 +229,7 @@ def _lines(comparison: ObservedComparison | None) -> list[str]:
     return lines
 
 
-_DPI: Final = 150
-
-
 def write_pngs(charts: Sequence[Chart], directory: Path) -> None:
-    make = figure_class("simulator", "drawing plots")
+    rasterise, style = rasteriser("simulator", "drawing plots"), style_of("semantic_kv.report")
     for chart in charts:
-        write_bytes(directory / f"{chart.key}.png", png_bytes(drawn(chart, COLOURS, make), _DPI))
+        write_bytes(directory / f"{chart.key}.png", chart_png(chart, style, rasterise))

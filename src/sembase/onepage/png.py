@@ -1,171 +1,113 @@
-"""Charts -> PNGs for slides, by matplotlib from the same descriptions as the page's SVG. Always in light colours."""
+"""Charts -> PNGs for slides: the page's own SVG under its title and legend, in light colours, rasterised by resvg."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, Final
+import logging
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from sembase.errors import MissingDependencyError
-from sembase.onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
+from sembase.onepage.chart import Chart, Series, named
+from sembase.onepage.frame import frame_of
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.svg import svg, swatch
 from sembase.registry import load_target
 
-FigureClass = Callable[..., Any]
-INK: Final = "#16202c"
-SOFT: Final = "#536070"
-GRID: Final = "#e9edf2"
-_OWN_TONES: Final = {"muted": "#657184", "ink": INK}
-_MARKS: Final[dict[Mark, str]] = {"disc": "o", "ring": "o", "diamond": "D"}
-_INCHES: Final = (9.6, 5.4)
-_TITLE_INCHES: Final = 1.0
-_LEGEND_COLUMNS: Final = 6
-_ENTRY_INCHES: Final = 0.55  # the mark and the space to the next name
+ZOOM: Final = 3.0
+_LOG: Final = logging.getLogger(__name__)
+_MARGIN: Final = 16
+_FONTS: Final = "Liberation Sans, Arial, Helvetica, Segoe UI, DejaVu Sans, Noto Sans, Roboto, Ubuntu, sans-serif"
+_PROBE: Final = f'width="9" height="9" font-family="{_FONTS}"'
+_LINE: Final = 17  # pixels from line to line of small text
+_LETTER: Final = 7.0  # mean width of a letter of small text, generous
+_TITLE_LETTER: Final = 10.5
+_ENTRY: Final = 38.0  # the swatch of a legend's entry, and the space to the next one
+_LIGHT: Final = re.compile(r":root\s*\{(.*?)\}", re.DOTALL)
+_VARIABLE: Final = re.compile(r"--([\w-]+):\s*([^;]+);")
+_MEDIA: Final = re.compile(r"@[^{]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", re.DOTALL)
+_RULE: Final = re.compile(r"([^{}]+)\{([^{}]*)\}", re.DOTALL)
+# Elements and classes of the drawing; the rest of a page's style sheet means nothing in a picture.
+_DRAWN: Final = re.compile(r"^(svg |\.(grid|row|rule|curve|dots|whiskers|bars|track|fill|\w+ \.fill)\b)")
+
+Rasterise = Callable[..., bytes]
 
 
-def figure_class(extra: str, purpose: str) -> FigureClass:
-    """matplotlib's figure class, or an error that names the extra to install."""
+def rasteriser(extra: str, purpose: str) -> Rasterise:
+    """resvg's entry point, or an error that names the extra to install."""
     try:
-        found: FigureClass = load_target("matplotlib.figure:Figure")
+        found: Rasterise = load_target("resvg_py:svg_to_bytes")
     except ModuleNotFoundError:
-        raise MissingDependencyError("matplotlib", extra, purpose) from None
+        raise MissingDependencyError("resvg-py", extra, purpose) from None
+    word, nothing = (f'<svg xmlns="http://www.w3.org/2000/svg" {_PROBE}><text y="9">{t}</text></svg>' for t in "w ")
+    if found(svg_string=word) == found(svg_string=nothing):
+        _LOG.warning("pictures have no words: none of these fonts is installed: %s", _FONTS)
     return found
 
 
-def png_bytes(figure: Any, dpi: int) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=dpi, facecolor="white")
-    return stream.getvalue()
-
-
-def drawn(chart: Chart, colours: Mapping[str, str], make: FigureClass) -> Any:
-    """The chart as a matplotlib figure. ``colours`` maps tones to colours."""
-    rows, entries = len(chart.y.categories), named(chart)
-    columns = legend_columns([each.name for each in entries])
-    legend_rows = -(-len(entries) // columns)
-    above = _TITLE_INCHES + (0.06 + 0.26 * legend_rows if entries else 0.0)
-    height = above + 1.0 + (0.34 if chart.y.dense else 0.38) * rows if rows else _INCHES[1]
-    figure = make(figsize=(_INCHES[0], height), layout="constrained")
-    figure.get_layout_engine().set(rect=(0.015, 0.02, 0.965, 1 - above / height - 0.02))
-    axes = figure.add_subplot()
-    for layer in chart.layers:
-        _draw(axes, layer, {**_OWN_TONES, **colours}[layer.tone])
-    _scale(axes, chart.x, horizontal=True)
-    _scale(axes, chart.y, horizontal=False)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#dde2e9")
-    axes.tick_params(length=0, labelsize=11, colors=SOFT, pad=7)
-    axes.grid(color=GRID, linewidth=0.8, axis="x" if any(isinstance(layer, Bars) for layer in chart.layers) else "both")
-    axes.set_axisbelow(True)
-    figure.text(0.02, 1 - 0.24 / height, literal(chart.title), fontsize=17, weight="bold", color=INK, va="top")
-    figure.text(0.02, 1 - 0.62 / height, literal(chart.message), fontsize=11, color=SOFT, va="top", wrap=True)
-    if entries:
-        place = (0.012, 1 - (_TITLE_INCHES - 0.06) / height)
-        style = {"frameon": False, "fontsize": 10, "labelcolor": SOFT, "handletextpad": 0.3, "columnspacing": 1.4}
-        figure.legend(loc="upper left", bbox_to_anchor=place, ncols=columns, borderaxespad=0, **style)
-    return figure
-
-
-def legend_columns(names: Sequence[str]) -> int:
-    """As many columns as fit side by side; matplotlib fills them one after the other and clips what runs over."""
-    for columns in range(min(len(names), _LEGEND_COLUMNS), 1, -1):
-        rows, longer = divmod(len(names), columns)  # the first columns have a row more
-        ends = [at * rows + min(at, longer) for at in range(columns + 1)]
-        widest = [max(map(_name_inches, names[start:end])) for start, end in pairwise(ends)]
-        if sum(widest) + _ENTRY_INCHES * columns <= _INCHES[0] - 0.3:
-            return columns
-    return 1
-
-
-def _name_inches(name: str) -> float:
-    """Width of the text in ten-point letters, rounded up generously."""
-    return sum(0.14 if letter in "mwMW@%" else 0.09 for letter in name)
-
-
-def _draw(axes: Any, layer: Layer, colour: str) -> None:
-    if isinstance(layer, Rule):
-        _rule(axes, layer, colour)
-        return
-    name = literal(layer.name) or "_nolegend_"
-    if isinstance(layer, Dots):
-        hollow = layer.mark == "ring"
-        axes.scatter(
-            [dot.x for dot in layer.dots],
-            [dot.y for dot in layer.dots],
-            s=34,
-            marker=_MARKS[layer.mark],
-            facecolors="none" if hollow else colour,
-            edgecolors=colour if hollow else "white",
-            linewidths=1.3 if hollow else 0.5,
-            alpha=0.8,
-            label=name,
-            clip_on=False,
-            zorder=3,
-        )
-    elif isinstance(layer, Curve):
-        x, y = [point[0] for point in layer.points], [point[1] for point in layer.points]
-        style, width = ("--", 1.2) if layer.dashed else ("-", 2.2)
-        axes.plot(x, y, style, linewidth=width, color=colour, label=name)
-    elif isinstance(layer, Whiskers):
-        _whiskers(axes, layer, colour, name)
-    else:
-        _bars(axes, layer, colour, name)
-
-
-def _rule(axes: Any, rule: Rule, colour: str) -> None:
-    line = {"color": colour, "linewidth": 1.0, "linestyle": "--" if rule.dashed else "-"}
-    if rule.vertical:
-        axes.axvline(rule.value, **line)
-        place, at, shift = (rule.value, 1.0), ("data", "axes fraction"), (0, 4)
-    else:
-        axes.axhline(rule.value, **line)
-        place, at, shift = (1.0, rule.value), ("axes fraction", "data"), (-4, 4)
-    style = {"ha": "center" if rule.vertical else "right", "fontsize": 10, "color": colour}
-    axes.annotate(literal(rule.label), place, xycoords=at, xytext=shift, textcoords="offset points", **style)
-
-
-def _whiskers(axes: Any, layer: Whiskers, colour: str, name: str) -> None:
-    x, y = [each.x for each in layer.whiskers], [each.y for each in layer.whiskers]
-    middle = x if layer.horizontal else y
-    ends = [
-        [at - (each.low if each.low is not None else at) for at, each in zip(middle, layer.whiskers, strict=True)],
-        [(each.high if each.high is not None else at) - at for at, each in zip(middle, layer.whiskers, strict=True)],
-    ]
-    errors = {"xerr" if layer.horizontal else "yerr": ends}
-    axes.errorbar(
-        x, y, **errors, fmt="o", color=colour, markersize=8, elinewidth=2.4, mec="white", label=name, zorder=5
+def chart_png(chart: Chart, style: str, rasterise: Rasterise) -> bytes:
+    """``style`` is the page's style sheet (``page.style_of``)."""
+    frame = frame_of(chart, "wide")
+    legend, height = _legend(named(chart), frame.width)
+    drawing = tag("svg", svg(chart, frame, "chart"), y=height, width=frame.width, height=frame.height)
+    return picture_png(
+        chart.title, chart.message, (*legend, drawing), frame.width, height + frame.height, style, rasterise
     )
 
 
-def _bars(axes: Any, layer: Bars, colour: str, name: str) -> None:
-    places, starts = [bar.y for bar in layer.bars], [bar.start for bar in layer.bars]
-    lengths = [bar.end - bar.start for bar in layer.bars]
-    axes.barh(places, lengths, 0.34 if layer.thin else 0.55, left=starts, color=colour, label=name)
-    for bar in layer.bars:
-        reach = max(bar.start, bar.end)
-        if bar.low is not None and bar.high is not None:
-            axes.plot([bar.low, bar.high], [bar.y, bar.y], color=INK, linewidth=1.1, solid_capstyle="butt")
-            reach = max(reach, bar.high)
-        style = {"va": "center", "fontsize": 8.5 if layer.thin else 10, "color": INK}
-        axes.annotate(literal(bar.text), (reach, bar.y), xytext=(6, 0), textcoords="offset points", **style)
+def picture_png(
+    title: str,
+    message: str,
+    content: Iterable[Safe],
+    width: float,
+    height: float,
+    style: str,
+    rasterise: Rasterise,
+) -> bytes:
+    """``content`` is drawn below title and message, from (0, 0) on."""
+    titles, lines = _wrapped(title, width / _TITLE_LETTER), _wrapped(message, width / _LETTER)
+    top = _MARGIN + 24.0 * len(titles) + _LINE * len(lines) + 8
+    head = [
+        tag("text", line, x=_MARGIN, y=_MARGIN + 16 + 24 * at, class_="title", font_size=18, font_weight=700)
+        for at, line in enumerate(titles)
+    ]
+    first = _MARGIN + 24 * len(titles) + 10
+    head += [tag("text", line, x=_MARGIN, y=first + _LINE * at) for at, line in enumerate(lines)]
+    body = tag("g", *content, transform=f"translate({_MARGIN} {top:.6g})")
+    size = {"width": width + 2 * _MARGIN, "height": top + height + _MARGIN}
+    whole = tag("svg", *head, body, xmlns="http://www.w3.org/2000/svg", font_family=_FONTS, **size)
+    return rasterise(svg_string=whole, style_sheet=light_style(style), background="#ffffff", zoom=ZOOM)
 
 
-def _scale(axes: Any, axis: Axis, *, horizontal: bool) -> None:
-    side = axes.xaxis if horizontal else axes.yaxis
-    if axis.categories:
-        side.set_ticks(range(len(axis.categories)), [literal(name) for name in axis.categories])
-        for name, label in zip(axis.categories, side.get_ticklabels(), strict=True):
-            label.set_fontweight("bold" if name in axis.emphasised else "normal")
-        axes.set_ylim(len(axis.categories) - 0.5, -0.5)
-        return
-    (axes.set_xscale if horizontal else axes.set_yscale)("log" if axis.log else "linear")
-    room = 0.2 * (axis.high - axis.low) if axes.containers and horizontal and not axis.log else 0.0
-    (axes.set_xlim if horizontal else axes.set_ylim)(axis.low, axis.high + room)
-    side.set_ticks([tick.value for tick in axis.ticks], [literal(tick.label) for tick in axis.ticks])
-    side.set_ticks([], minor=True)
-    side.set_label_text(literal(axis.label), fontsize=11, color=SOFT)
+def light_style(style: str) -> str:
+    """A page's rules for drawings, with the light values of its variables: resvg knows neither themes nor ``var``."""
+    plain = _MEDIA.sub("", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL))
+    variables = {name: value for block in _LIGHT.findall(plain) for name, value in _VARIABLE.findall(block)}
+    rules = [f"svg .title {{ fill: {variables.get('ink', '#000')}; font-size: 18px; }}"]
+    for selectors, body in _RULE.findall(plain):
+        chosen = [name for each in selectors.split(",") if _DRAWN.match(name := each.strip())]
+        if chosen:
+            filled = re.sub(r"var\(--([\w-]+)\)", lambda found: variables.get(found[1], "#000"), body)
+            rules.append(f"{', '.join(chosen)} {{{filled}}}")
+    return "\n".join(rules)
 
 
-def literal(text: str) -> str:
-    """Escapes dollar signs, which start mathematics in matplotlib: names come from users."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text).replace("$", r"\$")
+def _legend(entries: Iterable[Series], width: float) -> tuple[list[Safe], float]:
+    """Entries in lines no wider than the chart, and the height of all lines."""
+    parts: list[Safe] = []
+    x, y = 0.0, 0.0
+    for layer in entries:
+        needed = _ENTRY + len(layer.name) * _LETTER
+        if x and x + needed > width:
+            x, y = 0.0, y + _LINE
+        parts += [
+            tag("svg", swatch(layer), x=x, y=y, width=16, height=12),
+            tag("text", layer.name, x=x + 22, y=y + 10),
+        ]
+        x += needed
+    return parts, y + _LINE + 4 if parts else 0.0
+
+
+def _wrapped(text: str, letters: float) -> list[str]:
+    return textwrap.wrap(text, int(letters))

@@ -1,43 +1,42 @@
-"""The funnel as a picture for slides: one panel per stage, one bar per transform, as in the page's table."""
+"""The funnel as a picture for slides: one column per stage, one bar per transform, as in the page's table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from sembase.onepage.formats import NOT_MEASURED
-from sembase.onepage.png import GRID, INK, SOFT, FigureClass, literal
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.png import Rasterise, picture_png
 from sembench.report.formats import percent
 from sembench.report.funnel import STAGES, FunnelRow
 
-_COLOURS: Final = ("#64748b", "#9fb4e6", "#6585d6", "#1f4fc4", "#57a4ae", "#0f7d8c")
-_WIDTH_INCHES: Final = 12.8
-_ROW_INCHES: Final = 0.36
+_MESSAGE: Final = "Fraction of blocks or tokens. Stages are measured independently; only the last one is called reuse."
+_NAMES: Final = 200
+_COLUMN: Final = 122
+_BAR: Final = 106
+_HEAD: Final = 24
+_ROW: Final = 36
 
 
-def drawn_funnel(rows: Sequence[FunnelRow], make: FigureClass) -> Any:
+def funnel_png(rows: Sequence[FunnelRow], style: str, rasterise: Rasterise) -> bytes:
+    width, height = _NAMES + _COLUMN * len(STAGES), _HEAD + _ROW * len(rows)
+    return picture_png("Funnel per transform", _MESSAGE, _drawn(rows), width, height, style, rasterise)
+
+
+def _drawn(rows: Sequence[FunnelRow]) -> Iterator[Safe]:
     """A figure that was not measured gets a label instead of a bar."""
-    height = 1.7 + _ROW_INCHES * len(rows)
-    figure = make(figsize=(_WIDTH_INCHES, height), layout="constrained")
-    figure.get_layout_engine().set(rect=(0.012, 0.02, 0.97, 1 - 1.0 / height - 0.02), wspace=0.02)
-    panels = figure.subplots(1, len(STAGES), sharey=True, squeeze=False)[0]
-    for place, (axes, stage, colour) in enumerate(zip(panels, STAGES, _COLOURS, strict=True)):
-        axes.set_title(stage.title, loc="left", fontsize=12, weight="bold", color=INK)
-        axes.barh(range(len(rows)), [1.0] * len(rows), 0.34, color=GRID)
-        for y, row in enumerate(rows):
-            found = row.stages[place]
-            if found is not None:
-                axes.barh(y, min(1.0, max(0.0, found.figure.value)), 0.34, color=colour)
+    for place, row in enumerate(rows):
+        yield tag("text", row.name, x=0, y=_HEAD + _ROW * place + 22, class_="name")
+    for column, stage in enumerate(STAGES):
+        x = _NAMES + _COLUMN * column
+        yield tag("text", stage.title, x=x, y=12, class_="name strong")
+        for place, row in enumerate(rows):
+            found, y = row.stages[column], _HEAD + _ROW * place
             label = NOT_MEASURED if found is None else percent(found.figure.value)
-            style = {"style": "italic", "color": SOFT} if found is None else {"color": INK}
-            axes.text(0.0, y - 0.27, label, fontsize=9.5, va="bottom", **style)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(len(rows) - 0.5, -0.75)
-        axes.set_xticks([])
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0, labelsize=11, colors=SOFT)
-    panels[0].set_yticks(range(len(rows)), [literal(row.name) for row in rows])
-    figure.text(0.016, 1 - 0.24 / height, "Funnel per transform", fontsize=17, weight="bold", color=INK, va="top")
-    message = "Fraction of blocks or tokens. Stages are measured independently; only the last one is called reuse."
-    figure.text(0.016, 1 - 0.62 / height, message, fontsize=11, color=SOFT, va="top")
-    return figure
+            yield tag("text", label, x=x, y=y + 14, class_=None if found is None else "value")
+            yield tag("rect", x=x, y=y + 20, width=_BAR, height=6, rx=3, class_="track")
+            if found is not None:
+                length = _BAR * min(1.0, max(0.0, found.figure.value))
+                bar = tag("rect", x=x, y=y + 20, width=length, height=6, rx=3, class_="fill")
+                yield tag("g", bar, class_=stage.key)

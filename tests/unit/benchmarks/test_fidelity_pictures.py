@@ -40,7 +40,7 @@ def test_intervals_below_the_axis_are_at_its_end(tmp_path: Path) -> None:
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     assert picture("KL", [Reading("a", "x", 0.1, 0.05, 0.2)], tmp_path / "one.png") == [tmp_path / "one.png"]
     assert picture("KL", [], tmp_path / "none.png") == []
     assert {path.name for path in tmp_path.iterdir()} == {"one.png"}

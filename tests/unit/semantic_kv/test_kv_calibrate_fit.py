@@ -170,7 +170,7 @@ def test_the_files_hold_the_evidence_and_the_model_comes_back(found: Calibration
 
 
 def test_the_scatter_is_a_picture(found: Calibration, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     picture = write_calibration(found, tmp_path)[2]
 
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -518,7 +518,7 @@ def test_other_manifests_are_warned_of(tmp_path: Path, live: Path) -> None:
 
 
 def test_pictures_come_from_the_same_charts(tmp_path: Path, live: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     page = build_page(Sources((live,)))
     written = write_pngs(page.charts[:4], tmp_path / "png", page.funnels)
     assert [path.name for path in written] == ["funnel.png", *(f"{chart.key}.png" for _, chart in page.charts[:4])]
@@ -526,9 +526,7 @@ def test_pictures_come_from_the_same_charts(tmp_path: Path, live: Path) -> None:
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_pictures_without_matplotlib_name_the_extra(
-    tmp_path: Path, live: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_without_resvg_name_the_extra(tmp_path: Path, live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 

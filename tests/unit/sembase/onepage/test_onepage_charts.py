@@ -6,6 +6,7 @@ import html
 import math
 import re
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from sembase.onepage.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Rule, Whisker, Whiskers
 from sembase.onepage.formats import tick_ms
 from sembase.onepage.frame import Width, frame_of
-from sembase.onepage.png import drawn as picture_of
-from sembase.onepage.png import figure_class, legend_columns, png_bytes
+from sembase.onepage.page import style_of
+from sembase.onepage.png import chart_png, light_style, rasteriser
 from sembase.onepage.svg import svg
 from sembase.onepage.ticks import category_axis, doubling_axis, linear_axis, log_axis
 
@@ -147,34 +148,74 @@ def test_a_bar_of_nothing_has_no_width_and_a_small_one_is_seen() -> None:
     assert drawn.count('class="value"') == 2
 
 
+def parts_of(entries: int, letters: int, tone: str = "muted") -> Chart:
+    names = [f"{number:02d}" + "w" * (letters - 2) for number in range(entries)]
+    axis = linear_axis("x", 0.0, 10.0, str)
+    layers = tuple(Curve(name, tone, ((0.0, 0.0), (1.0, 1.0))) for name in names)
+    return Chart("k", "t", "$ < & >", axis, axis, layers, TABLE)
+
+
+def drawn_as(chart: Chart) -> str:
+    seen: list[str] = []
+
+    def keep(svg_string: str, **_: object) -> bytes:
+        seen.append(svg_string)
+        return b""
+
+    chart_png(chart, style_of("sembench.report"), keep)
+    return seen[0]
+
+
 def test_every_layer_becomes_a_picture() -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     axis = linear_axis("x", 0.0, 10.0, str)
     layers = (
-        Bars("bars", "own", (Bar(0, 5.0, "$5", "x", low=4.0, high=6.0),), thin=True),
-        Dots("dots", "own", (Dot(1.0, 0.0),), "ring"),
+        Bars("bars", "reuse", (Bar(0, 5.0, "$5", "x", low=4.0, high=6.0),), thin=True),
+        Dots("dots", "miss", (Dot(1.0, 0.0),), "ring"),
         Curve("curve", "muted", ((0.0, 0.0), (1.0, 1.0)), dashed=True),
         Whiskers("whiskers", "ink", (Whisker(2.0, 1.0, None, None, "x"),), horizontal=True),
-        Rule(3.0, "rule", vertical=True, tone="own", dashed=True),
+        Rule(3.0, "rule", vertical=True, tone="bad", dashed=True),
     )
-    chart = Chart("k", "t", "m", axis, category_axis(["a", "b"], ["a"], dense=True), layers, TABLE)
-    make = figure_class("benchmarks", "a test")
-    assert png_bytes(picture_of(chart, {"own": "#123456"}, make), 40).startswith(b"\x89PNG")
+    rows, rasterise, style = (
+        category_axis(["a", "b"], ["a"], dense=True),
+        rasteriser("x", "a test"),
+        style_of("sembench.report"),
+    )
+    whole = chart_png(Chart("k", "t", "m", axis, rows, layers, TABLE), style, rasterise)
+    assert whole.startswith(b"\x89PNG")
+    for left_out in range(len(layers)):
+        fewer = (*layers[:left_out], *layers[left_out + 1 :])
+        assert chart_png(Chart("k", "t", "m", axis, rows, fewer, TABLE), style, rasterise) != whole
+
+
+def test_a_tone_has_its_colour_in_a_picture() -> None:
+    pytest.importorskip("resvg_py")
+    style, rasterise = style_of("sembench.report"), rasteriser("x", "a test")
+    pictures = {chart_png(parts_of(1, 3, tone), style, rasterise) for tone in ("cold", "reuse", "bad", "ink")}
+    assert len(pictures) == 4
 
 
 @pytest.mark.parametrize("letters", [3, 15, 26, 60])
 @pytest.mark.parametrize("entries", [2, 5, 6, 12])
 def test_a_legend_stays_inside_its_picture(entries: int, letters: int) -> None:
-    pytest.importorskip("matplotlib")
-    names = [f"{number:02d}" + "w" * (letters - 2) for number in range(entries)]
-    axis = linear_axis("x", 0.0, 10.0, str)
-    layers = tuple(Curve(name, "muted", ((0.0, 0.0), (1.0, 1.0))) for name in names)
-    figure = picture_of(Chart("k", "t", "m", axis, axis, layers, TABLE), {}, figure_class("benchmarks", "a test"))
-    png_bytes(figure, 40)
-    (legend,) = figure.legends
-    box = legend.get_window_extent()
-    assert box.x1 <= figure.bbox.x1
-    assert legend_columns(names) <= entries
+    """By the letters' mean width, as the layout of the chart itself."""
+    picture = ElementTree.fromstring(drawn_as(parts_of(entries, letters)))
+    width = float(picture.attrib["width"])
+    (body,) = (each for each in picture if each.tag.endswith("}g"))
+    named = [each for each in body if each.tag.endswith("}text")]
+    assert len(named) == entries
+    for each in named:
+        assert float(each.attrib["x"]) + len(each.text or "") * 7.0 <= width or float(each.attrib["x"]) == 22.0
+    assert len({(each.attrib["x"], each.attrib["y"]) for each in named}) == entries
+
+
+@pytest.mark.parametrize("package", ["sembench.report", "semantic_kv.report"])
+def test_a_picture_has_light_colours_and_no_variable(package: str) -> None:
+    style = light_style(style_of(package))
+    assert "var(" not in style
+    assert "@" not in style
+    assert "svg .ink { color: #16202c; }" in style
+    assert style.count("{") == style.count("}")
 
 
 def rule_chart(dots: list[tuple[float, float]], level: float) -> Chart:
