@@ -14,6 +14,7 @@ import numpy as np
 from scripts.data.folder import DATA
 
 from benchmarks.console import exit_code, progress, show_table, show_verdicts, write_results
+from benchmarks.simulator import block_device
 from benchmarks.targets import Verdict
 from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[tuple[object, ...]] = []
     verdicts: list[Verdict] = []
     for name, file in TRACES.items():
-        trace = load_trace(arguments.data / file).flattened()
+        path = arguments.data / file
+        trace = (block_device.load(path) if path.name.endswith(".csv.gz") else load_trace(path)).flattened()
         differing = 0
         for policy in POLICIES:
             for capacity in CAPACITIES:

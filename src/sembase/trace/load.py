@@ -20,7 +20,6 @@ _SHOWN_FIELDS: Final = 12
 # The most specific first bytes first.
 _SNIFF_ORDER: Final = (
     "azure",
-    "cloudphysics",
     "claude_code",
     "mooncake",
     "claude_log",

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.simulator import block_device
 from numpy.typing import NDArray
 from scripts.data.folder import REAL_DATA
 
 from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
-from sembase.trace.load import load_trace
 
 libcachesim: Any = pytest.importorskip("libcachesim", reason="libcachesim is a development tool, not installed here")
 
@@ -65,5 +65,5 @@ def test_same_decisions_on_skewed_and_looping_references(policy: str, capacity: 
 @pytest.mark.skipif(not CLOUDPHYSICS.exists(), reason="the shared traces are not beside the repository")
 @pytest.mark.parametrize("policy", CACHES)
 def test_same_decisions_on_real_block_io(policy: str) -> None:
-    trace = load_trace(CLOUDPHYSICS).window(0, 30_000)
+    trace = block_device.load(CLOUDPHYSICS).window(0, 30_000)
     assert our_hits(policy, trace, 1_000) == their_hits(policy, trace, 1_000)

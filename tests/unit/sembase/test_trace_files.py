@@ -351,7 +351,6 @@ def test_every_format_knows_itself_only(tmp_path: Path) -> None:
         "mooncake": b'{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n',
         "claude_code": b'{"id":"trace_0001","models":["m"],"block_size":64,"requests":[{"t":0.0}]}',
         "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n",
-        "cloudphysics": b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n",
         "agent_text": b'{"timestamp": 1760428436442742, "input": "<pr_description>", "output": ""}\n',
         "trace_v1": lines(GOOD),
         "json": b'{"trace_id": "x", "requests": []}',

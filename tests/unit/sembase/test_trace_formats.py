@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from sembase.errors import ConfigurationError, ContractError
 from sembase.labels import LABELS
 from sembase.trace.columns import BlockTrace
+from sembase.trace.formats import FORMATS
 from sembase.trace.formats.lifted_ids import lift_ids
 from sembase.trace.load import load_trace, read_records
 
@@ -206,18 +208,6 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, object], mes
         load_trace(azure_file(tmp_path / "a.csv", 10), options=options)
 
 
-def test_cloudphysics_is_a_block_set(tmp_path: Path) -> None:
-    (tmp_path / "io.csv").write_text("version,time,op,size,lbn\n1,5,2a,512,90\n1,6,2a,4096,80\n1,6,28,512,90\n")
-    trace = load_trace(tmp_path / "io.csv")
-    assert trace.parent is None
-    assert trace.nodes.tolist() == [0, 1, 0]
-    assert trace.arrival_ms.tolist() == [5, 6, 6]
-    assert trace.request_count == 3
-    (tmp_path / "io.csv").write_text("version,time,op,size,lbn\n1,5,2a,512,x\n")
-    with pytest.raises(ContractError, match=r"io\.csv line 2"):
-        load_trace(tmp_path / "io.csv")
-
-
 def call(at_us: int, prompt: str, **more: Any) -> dict[str, Any]:
     return {"timestamp": at_us, "input": prompt, "output": "two words", **more}
 
@@ -254,8 +244,8 @@ def test_agent_calls_that_are_none(tmp_path: Path, line: object, message: str) -
         load_trace(path, "agent_text")
 
 
-def test_only_record_formats_give_records(tmp_path: Path) -> None:
-    path = tmp_path / "volume.csv"
-    path.write_text("version,time,op,size,lbn\n1,5633898,2a,512,42932745\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="'cloudphysics' has block ids, not trace records"):
-        read_records(path)
+def test_only_record_formats_give_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = replace(FORMATS.get("azure"), records=None)
+    monkeypatch.setattr("sembase.trace.load.FORMATS", {"azure": without})
+    with pytest.raises(ConfigurationError, match="'azure' has block ids, not trace records"):
+        list(read_records(azure_file(tmp_path / "a.csv", 10), "azure"))

@@ -23,7 +23,6 @@ pytestmark = [
     [
         ("traces/mooncake_conversation_trace.jsonl.gz", 12_031, 288_500, 0.3664),
         ("traces/mooncake_synthetic_trace.jsonl.gz", 3_993, 121_877, 0.6396),
-        ("cache/cloudphysics_io.csv.gz", 113_872, 113_872, 0.5699),
     ],
 )
 def test_published_traces_and_their_ceilings(name: str, requests: int, references: int, ceiling: float) -> None:

@@ -17,7 +17,6 @@ for _name, _module in (
     ("json", "record_document"),
     ("csv", "record_rows"),
     ("azure", "azure"),
-    ("cloudphysics", "cloudphysics"),
     ("openai", "openai_lines"),
     ("litellm", "litellm_lines"),
     ("langfuse", "langfuse_lines"),

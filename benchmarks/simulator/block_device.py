@@ -14,14 +14,12 @@ from sembase.errors import ContractError
 from sembase.labels import OTHER
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_lines, trace_name
-from sembase.trace.formats.interface import Options, TraceFormat, reject_options
 from sembase.trace.rows import Column
 
 _HEADER: Final = b"version,time,op,size,lbn"
 
 
-def load(path: Path, given: Options) -> BlockTrace:
-    reject_options(given, "cloudphysics")
+def load(path: Path) -> BlockTrace:
     ids: dict[int, int] = {}
     nodes, arrival_ms = Column(np.int32), Column(np.float64)
     for number, line in iter_lines(path):
@@ -63,11 +61,3 @@ def _block_set(name: str, nodes: np.ndarray, arrival_ms: np.ndarray, node_count:
         observed_prefill_tokens=not_observed,
         observed_hit_tokens=not_observed,
     )
-
-
-FORMAT = TraceFormat(
-    name="cloudphysics",
-    summary="block I/O as version,time,op,size,lbn: a block set, for parity with other cache simulators",
-    looks_like=lambda head: head.startswith(_HEADER),
-    load=load,
-)
