@@ -241,7 +241,7 @@ endif
 bench-calibration: engine-vllm data-or-made-up  ## the latency model fitted to a real vLLM server, judged on held-out requests
 	$(PY) -m benchmarks.simulator.calibration $(ARGS)
 
-engine-dynamo: setup  ## Dynamo's frontend, mocker workers, KV router and indexer in .engines/dynamo
+engine-dynamo: setup  ## Dynamo's frontend, mocker workers and KV router in .engines/dynamo
 	$(PY) -m scripts.engines.dynamo
 
 rival-routers: setup  ## sglang-router and vllm-router in .engines

@@ -1,4 +1,4 @@
-"""Build ``.engines/dynamo``: Dynamo's index, router and mocker from the registry, without torch and without an engine.
+"""Build ``.engines/dynamo``: Dynamo's router and mocker from the registry, without torch and without an engine.
 
 Run ``python -m scripts.engines.dynamo``. Safe to repeat: a stamped environment is only verified.
 """
@@ -35,9 +35,7 @@ RECIPE = VenvRecipe(
 
 VERIFY = """
 import json, importlib.metadata as metadata
-from dynamo.llm import RadixTree, compute_block_hash_for_seq
-import dynamo.indexer, dynamo.mocker
-RadixTree()
+import dynamo.llm, dynamo.mocker
 print(json.dumps({name: metadata.version(name) for name in ("ai-dynamo", "ai-dynamo-runtime")}))
 """
 
