@@ -112,11 +112,9 @@ attack-gate: fronts  ## attacks on the router and the proxy, direct and behind f
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 $(AGAIN) -m load
 
-# Torch comes with the models, so that `make test` on a fresh machine skips the tests that need it.
-NEEDS_TORCH = $(shell grep -rlE 'importorskip."torch"' tests/unit tests/conformance --include='test_*.py')
+# Torch comes with the models: tests that need it skip without it, and have this marker.
 test-models: models  ## tests with real model weights, and those that need torch
 	$(BIN)/pytest -n 0 $(AGAIN) -m models
-	$(BIN)/pytest -n 2 -q $(AGAIN) $(ALONE) $(NEEDS_TORCH)
 
 # What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
