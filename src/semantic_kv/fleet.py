@@ -166,7 +166,7 @@ class _Fleet:
 
     def _plan(self, row: list[int], start: int, replica: _Replica) -> tuple[int, list[int]]:
         """Tokens reused beyond the first ``start`` blocks, and the blocks to fetch for that."""
-        if not self._reuse.mode:
+        if not self._reuse.is_beyond_prefix:
             return 0, []
         own, _ = self._runs(row, start, replica)
         if self._donors is None:

@@ -31,12 +31,12 @@ def simulate(
 
     `options` are those of the policies, as {"admit": {...}, "evict": {...}}.
     ``reuse`` is what requests may reuse beyond their prefix (`policy.reuse`); by default nothing.
-    A policy without compiled hooks runs in the plain-Python simulator, as does any policy with `reference`.
+    A policy without compiled hooks runs in the plain-Python simulator, as do reuse beyond the prefix and `reference`.
     """
     spec = cache_spec(
         capacity=capacity, admit=admit, evict=evict, model=model, unit=unit, options=options, seed=seed, reuse=reuse
     )
-    if reference or spec.evict.hooks is None or spec.admit.hooks is None:
+    if reference or spec.evict.hooks is None or spec.admit.hooks is None or spec.reuse.is_beyond_prefix:
         return ReferenceReplay(spec, trace).run(progress)
     replay = CompiledReplay(spec)
     replay.feed(trace, progress)

@@ -1,6 +1,7 @@
-"""The plain-Python cache: the oracle of the compiled core, and where a policy without compiled hooks runs.
+"""The plain-Python cache: the oracle of the compiled core, and where reuse beyond the prefix is simulated.
 
-Written from the definitions, not from the core: dictionaries and sets, a scan where the core keeps an order.
+A policy without compiled hooks runs here too. Written from the definitions, not from the core: dictionaries and sets,
+a scan where the core keeps an order.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.cache.blend_reference import ReferenceBlend
+from semantic_kv.cache.blending import Blending
 from semantic_kv.cache.result import BlendTotals, Replay
 from semantic_kv.cache.spec import CacheSpec
 from semantic_kv.cache.timeline import Timeline
@@ -84,9 +85,9 @@ class ReferenceReplay:
         self.evict = spec.evict.reference(spec.setting(spec.evict_options, nodes), self.cache)
         self.admit = spec.admit.reference(spec.setting(spec.admit_options, nodes), self.cache)
         self.journal: list[int] = []
-        self.blend = ReferenceBlend(spec.reuse, self.trace, _Blocks(self)) if spec.reuse.mode else None
+        self.blend = Blending(spec.reuse, self.trace, _Blocks(self)) if spec.reuse.is_beyond_prefix else None
         self._admitted = self._refused = self._evicted = 0
-        self._labels = {kind: Counter[int]() for kind in ("references", "hits", "evictions")}
+        self._labels = {kind: Counter[int]() for kind in ("hits", "evictions")}
 
     def run(self, progress: Callable[[int], None] | None = None) -> Replay:
         trace, timeline = self.trace, Timeline()
@@ -96,10 +97,10 @@ class ReferenceReplay:
         reused_tokens = np.zeros(trace.request_count, np.int32)
         began = time.perf_counter()
         for request in range(trace.request_count):
-            row = [int(node) for node in trace.nodes[trace.offsets[request] : trace.offsets[request + 1]]]
+            row = trace.nodes[trace.offsets[request] : trace.offsets[request + 1]].tolist()
             hits, reused_tokens[request] = self._serve(request, row)
             hit_blocks[request] = len(hits)
-            hit_tokens[request] = sum(int(self.cache.tokens[node]) for node in hits)
+            hit_tokens[request] = self.cache.tokens[hits].sum()
             if (request + 1) % timeline.stride == 0:
                 timeline.add(request + 1, self.cache.used, self.evict.weights())
             if progress is not None:
@@ -125,7 +126,6 @@ class ReferenceReplay:
             known = (self.cache.finish + 1, self.cache.output_tokens, self.cache.now_ms)
             self.blend.served(row, len(hits), reused, private, *known)
         for node in reversed(row):
-            self._labels["references"][int(self.cache.label[node])] += 1
             if node in self.cache.pins:
                 self.cache.pins.remove(node)
                 if not self.cache.is_pinned(node):
@@ -238,7 +238,7 @@ class ReferenceReplay:
             unit=self.spec.unit,
             references=self.trace.reference_count,
             hit_blocks=int(hit_blocks.sum()),
-            prompt_tokens=sum(int(self.cache.tokens[node]) for node in self.trace.nodes),
+            prompt_tokens=int(self.cache.tokens[self.trace.nodes].sum(dtype=np.int64)),
             hit_tokens=int(hit_tokens.sum(dtype=np.int64)),
             admitted=self._admitted,
             refused=self._refused,
@@ -247,7 +247,7 @@ class ReferenceReplay:
             per_request_hit_tokens=hit_tokens,
             per_request_reused_tokens=reused_tokens,
             blended=BlendTotals() if self.blend is None else self.blend.totals(),
-            references_by_label=self._by_label("references"),
+            references_by_label=np.bincount(self.cache.label[self.trace.nodes], minlength=len(LABELS)),
             hits_by_label=self._by_label("hits"),
             evictions_by_label=self._by_label("evictions"),
             used_over_time=timeline.used(),

@@ -12,14 +12,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.cache import blend_state, loop
-from semantic_kv.cache.blend_state import make_blend
+from semantic_kv.cache import loop
 from semantic_kv.cache.loop import Tally
 from semantic_kv.cache.result import BlendTotals, Replay
 from semantic_kv.cache.spec import CacheSpec
 from semantic_kv.cache.timeline import Timeline
 from semantic_kv.policy.interface import BY_TOKENS, CAPACITY, IS_TREE, REQUEST, RESIDENT, Cache
-from semantic_kv.policy.reuse import PREFIX
 from sembase.errors import ConfigurationError, ContractError
 from sembase.labels import LABELS
 from sembase.trace.columns import BlockTrace
@@ -37,15 +35,11 @@ class CompiledReplay:
         if spec.evict.hooks is None or spec.admit.hooks is None:
             plain = spec.evict.name if spec.evict.hooks is None else spec.admit.name
             raise ConfigurationError(f"policy '{plain}' is plain Python only: run it with reference=True")
+        if spec.reuse.is_beyond_prefix:
+            raise ConfigurationError(f"reuse '{spec.reuse.name}' is plain Python only: run it with reference=True")
         self.spec = spec
         self._evict_hooks, self._admit_hooks = spec.evict.hooks, spec.admit.hooks
-        self._loop = loop.specialise(
-            spec.evict.name,
-            self._evict_hooks,
-            spec.admit.name,
-            self._admit_hooks,
-            is_blending=spec.reuse.mode != PREFIX,
-        )
+        self._loop = loop.specialise(spec.evict.name, self._evict_hooks, spec.admit.name, self._admit_hooks)
         self._counts = np.zeros(6, np.int64)
         self._counts[[CAPACITY, BY_TOKENS, IS_TREE]] = (
             spec.capacity,
@@ -58,13 +52,11 @@ class CompiledReplay:
         self._pinned = np.empty(0, np.uint8)
         self._evict: Any = None
         self._admit: Any = None
-        self._blend: Any = None
         journal = np.empty(journal_entries, np.int32)
         self._tally = Tally(np.zeros(8, np.int64), np.zeros((3, len(LABELS)), np.int64), journal)
         self._timeline = Timeline()
         self._hit_blocks: list[NDArray[np.int32]] = []
         self._hit_tokens: list[NDArray[np.int32]] = []
-        self._reused_tokens: list[NDArray[np.int32]] = []
         self._per_request = per_request
         self._trace_name = ""
         self._seconds = 0.0
@@ -86,15 +78,12 @@ class CompiledReplay:
         """Serve the requests of one chunk. `progress` gets the number of requests served since its last call."""
         trace = self.spec.columns_of(chunk)
         self._grow(trace.node_count)
-        longest = int(np.diff(trace.offsets).max(initial=0))
-        self._blend = _extended(self._blend, make_blend(self.spec.reuse, self.spec.capacity, trace.content, longest))
         self._trace_name = trace.name
         cache = self._cache(trace)
         offsets, nodes, arrival_ms = _own(trace.offsets), _own(trace.nodes), _own(trace.arrival_ms)
         facts = np.stack([trace.session, trace.finish, trace.output_tokens], axis=1).astype(np.int64)
         hit_blocks = np.zeros(trace.request_count, np.int32)
         hit_tokens = np.zeros(trace.request_count, np.int32)
-        reused_tokens = np.zeros(trace.request_count, np.int32)
         used = np.zeros(trace.request_count, np.int64)
         self._timeline.expect(trace.request_count)
 
@@ -109,10 +98,8 @@ class CompiledReplay:
                 self._evict,
                 self._admit,
                 self._tally,
-                self._blend,
                 hit_blocks[rows],
                 hit_tokens[rows],
-                reused_tokens[rows],
                 used[rows],
             )
 
@@ -130,7 +117,6 @@ class CompiledReplay:
         if self._per_request:
             self._hit_blocks.append(hit_blocks)
             self._hit_tokens.append(hit_tokens)
-            self._reused_tokens.append(reused_tokens)
 
     def _step(self, requests: int, is_watched: bool) -> int:
         """Entering compiled code costs about a millisecond, so it is entered only when a sample or progress is due."""
@@ -152,6 +138,7 @@ class CompiledReplay:
     def result(self) -> Replay:
         totals = [int(total) for total in self._tally.totals]
         by_label = self._tally.by_label.copy()
+        hit_blocks = _joined(self._hit_blocks)
         return Replay(
             trace=self._trace_name,
             model=self.spec.model,
@@ -166,10 +153,10 @@ class CompiledReplay:
             admitted=totals[loop.ADMITTED],
             refused=totals[loop.REFUSED],
             evicted=totals[loop.EVICTED],
-            per_request_hit_blocks=_joined(self._hit_blocks),
+            per_request_hit_blocks=hit_blocks,
             per_request_hit_tokens=_joined(self._hit_tokens),
-            per_request_reused_tokens=_joined(self._reused_tokens),
-            blended=_blend_totals(self._blend),
+            per_request_reused_tokens=np.zeros_like(hit_blocks),
+            blended=BlendTotals(),
             references_by_label=by_label[loop.LABEL_REFERENCES],
             hits_by_label=by_label[loop.LABEL_HITS],
             evictions_by_label=by_label[loop.LABEL_EVICTIONS],
@@ -203,14 +190,6 @@ class CompiledReplay:
         self._pinned = _extended(self._pinned, np.zeros(room, np.uint8))
         self._evict = _extended(self._evict, self._evict_hooks.make_state(spec.setting(spec.evict_options, room)))
         self._admit = _extended(self._admit, self._admit_hooks.make_state(spec.setting(spec.admit_options, room)))
-
-
-def _blend_totals(blend: Any) -> BlendTotals:
-    if blend is None:
-        return BlendTotals()
-    kinds = (blend_state.BLENDED, blend_state.REUSED_TOKENS, blend_state.REPAIRED_TOKENS, blend_state.PUBLISHED)
-    requests, reused, repaired, published = (int(blend.counts[kind]) for kind in kinds)
-    return BlendTotals(requests, reused, repaired, published, float(blend.clock[blend_state.REPAIR_MS]))
 
 
 def _extended(old: Any, new: Any) -> Any:

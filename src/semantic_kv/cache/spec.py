@@ -68,7 +68,7 @@ def cache_spec(
         raise ConfigurationError(f"unit must be one of {', '.join(UNITS)}, got '{unit}'")
     if reuse is not None and reuse.name not in REUSE:
         raise ConfigurationError(f"reuse must be one of {', '.join(REUSE)}, got '{reuse.name}'")
-    if reuse is not None and reuse.name != "prefix" and model != "prefix_tree":
+    if reuse is not None and reuse.is_beyond_prefix and model != "prefix_tree":
         raise ConfigurationError(f"reuse '{reuse.name}' needs model='prefix_tree': a block set hits at any position")
     unknown = sorted(set(options or {}) - {"admit", "evict"})
     if unknown:

@@ -20,7 +20,6 @@ from sembase.latency import LatencyModel
 
 ReuseName = Literal["prefix", "blend", "blend_idle", "blend_likely"]
 REUSE: Final[tuple[ReuseName, ...]] = ("prefix", "blend", "blend_idle", "blend_likely")
-PREFIX, BLEND, IDLE, LIKELY = range(len(REUSE))
 
 SLICE_TOKENS: Final = 128  # repaired in one step
 BUSY_STEPS_PER_SLICE: Final = 256
@@ -48,5 +47,5 @@ class Reuse:
     boundary_recompute_tokens: int = 64
 
     @property
-    def mode(self) -> int:
-        return REUSE.index(self.name)
+    def is_beyond_prefix(self) -> bool:
+        return self.name != "prefix"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.semantic_kv.test_kv_policy_parity import random_tree_trace
 
 from semantic_kv.breaks import find_breaks, keep_text
-from semantic_kv.cache import blend_reference
+from semantic_kv.cache import blending
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.experiment.config_file import parse_config
 from semantic_kv.policy.reuse import MAX_HELD_FRACTION, REUSE, Reuse, ReuseName
@@ -159,7 +159,7 @@ def test_the_oldest_repair_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, rows = two_broken_sessions(think_ms=1e7)
     both = simulate(trace, capacity=1_000, reuse=reuse("blend_idle"), reference=True)
     assert both.per_request_hit_tokens[4:].tolist() == [TOKENS * len(rows[2]), TOKENS * len(rows[3])]
-    monkeypatch.setattr(blend_reference, "MAX_JOBS", 1)
+    monkeypatch.setattr(blending, "MAX_JOBS", 1)
     one = simulate(trace, capacity=1_000, reuse=reuse("blend_idle"), reference=True)
     assert one.per_request_hit_tokens[4:].tolist() == [0, TOKENS * len(rows[3])]
 
@@ -168,22 +168,6 @@ def contents_shuffled(seed: int) -> BlockTrace:
     trace, rng = random_tree_trace(seed, requests=90), np.random.default_rng(seed)
     content = rng.integers(0, max(1, trace.node_count // 3), trace.node_count).astype(np.int32)
     return replace(trace, content=content, output_tokens=rng.integers(-1, 60, trace.request_count).astype(np.int32))
-
-
-@pytest.mark.parametrize("name", REUSE)
-@pytest.mark.parametrize("evict", ["lru", "s3fifo", "session_pace"])
-def test_compiled_reuse_decides_as_the_oracle(name: ReuseName, evict: str) -> None:
-    latency = LatencyModel(0.0, 3.0, 50.0, 0.1, 1.0, 5.0, 1.0)
-    given_ = Reuse(name, latency, min_run_tokens=100, min_inexact_tokens=150, boundary_recompute_tokens=20)
-    for seed, capacity in ((0, 9), (1, 25), (2, 60)):
-        trace = contents_shuffled(seed)
-        ours = simulate(trace, capacity=capacity, evict=evict, reuse=given_)
-        plain = simulate(trace, capacity=capacity, evict=evict, reuse=given_, reference=True)
-        assert ours.per_request_hit_tokens.tolist() == plain.per_request_hit_tokens.tolist()
-        assert ours.per_request_reused_tokens.tolist() == plain.per_request_reused_tokens.tolist()
-        assert ours.used_over_time.tolist() == plain.used_over_time.tolist()
-        assert replace(ours.blended, repair_ms=0.0) == replace(plain.blended, repair_ms=0.0)
-        assert ours.blended.repair_ms == pytest.approx(plain.blended.repair_ms)
 
 
 @settings(deadline=None, max_examples=40)

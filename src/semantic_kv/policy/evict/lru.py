@@ -5,25 +5,31 @@ A parent is touched with every child, and the list takes a request's blocks deep
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from semantic_kv.policy.interface import Cache, EvictionHooks, EvictionPolicy, ReferenceEviction, Setting, View
 from semantic_kv.policy.structure.links import Links, make_links, push_head, tail, unlink
 from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceEviction):
-    """Brute force over the definition; the order of releases stands for (request, deeper first)."""
+    """The evictable block released first; the order of releases stands for (request, deeper first)."""
 
     def __init__(self, setting: Setting, view: View) -> None:
         super().__init__(setting, view)
-        self._released: dict[int, int] = {}
-        self._clock = 0
+        self._released = OrderedDict[int, None]()
+
+    def on_hit(self, node: int) -> None:
+        del self._released[node]
 
     def on_release(self, node: int) -> None:
-        self._clock += 1
-        self._released[node] = self._clock
+        self._released[node] = None
+
+    def on_evict(self, node: int) -> None:
+        del self._released[node]
 
     def victim(self, incoming: int) -> int:
-        return min(self.view.evictable(), key=self._released.__getitem__, default=-1)
+        return next(filter(self.view.is_evictable, self._released), -1)
 
 
 def make_state(setting: Setting) -> Links:

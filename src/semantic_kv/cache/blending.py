@@ -1,4 +1,4 @@
-"""The oracle of blended requests and their repair: the same rules over dictionaries and lists, one request at a time.
+"""Blended requests and their repair (`policy.reuse`), over dictionaries and lists, one request at a time.
 
 The cache calls it at fixed points: ``arrived`` before the look-up, ``plan`` after it, ``served`` before the release.
 """
@@ -41,7 +41,8 @@ class Blocks(Protocol):
 @dataclass(slots=True, eq=False)
 class Job:
     row: list[int]
-    exact: int
+    exact: int  # leading blocks of the row
+    exact_tokens: int
     private: int
     size: int
     ready_ms: float
@@ -49,7 +50,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class ReferenceBlend:
+class Blending:
     reuse: Reuse
     trace: BlockTrace
     blocks: Blocks
@@ -73,7 +74,7 @@ class ReferenceBlend:
         return BlendTotals(self.requests, self.reused_tokens, self.repaired_tokens, self.published, self.repair_ms)
 
     def tokens(self, nodes: list[int]) -> int:
-        return sum(int(self.trace.node_tokens[node]) for node in nodes)
+        return int(self.trace.node_tokens[nodes].sum())
 
     def arrived(self, row: list[int], now_ms: float) -> None:
         self._repair_until(now_ms)
@@ -102,9 +103,10 @@ class ReferenceBlend:
             else:
                 runs.append([])
         boundary = self.reuse.boundary_recompute_tokens
-        taken = [run for run in runs if self.tokens(run) >= self.reuse.min_run_tokens and self.tokens(run) > boundary]
-        reused = sum(self.tokens(run) - boundary for run in taken)
-        self.loaded_blocks = sum(len(run) for run in taken)
+        sizes = [(len(run), self.tokens(run)) for run in runs if run]
+        taken = [each for each in sizes if each[1] >= self.reuse.min_run_tokens and each[1] > boundary]
+        reused = sum(tokens - boundary for _, tokens in taken)
+        self.loaded_blocks = sum(blocks for blocks, _ in taken)
         least = max(1, self.reuse.min_inexact_tokens, self.reuse.min_reuse_ratio * self.tokens(row[start:]))
         return reused if reused >= least else 0
 
@@ -163,7 +165,7 @@ class ReferenceBlend:
             self._end(other)
         for node in row[:start]:
             self.blocks.hold(node)
-        self.jobs.append(Job(list(row), start, private, size, math.inf))
+        self.jobs.append(Job(list(row), start, self.tokens(row[:start]), private, size, math.inf))
         return self.jobs[-1]
 
     def _end(self, job: Job) -> None:
@@ -190,7 +192,7 @@ class ReferenceBlend:
 
     def _repair(self, job: Job, at: float, until: float, *, is_idle: bool) -> float:
         node = job.row[job.exact]
-        tokens, before = self.tokens([node]), self.tokens(job.row[: job.exact])
+        tokens, before = self.tokens([node]), job.exact_tokens
         model = self.reuse.latency
         pairs = (float(tokens) * before + tokens * (tokens + 1.0) / 2.0) / PAIRS_PER_UNIT
         cost = model.ms_per_uncached_token * tokens + model.ms_per_million_pairs * pairs
@@ -209,7 +211,7 @@ class ReferenceBlend:
         job.private -= size
         self.blocks.publish(node)
         self.exact.add(node)
-        job.exact, job.done = job.exact + 1, 0.0
+        job.exact, job.exact_tokens, job.done = job.exact + 1, before + tokens, 0.0
         if job.exact == len(job.row):
             self._note_donor(job.row)
             self._end(job)
