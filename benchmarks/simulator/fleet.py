@@ -2,7 +2,7 @@
 
 Arms: private caches; a tier of exact prefixes; donors of the fleet; both. Document questions are made of L-Eval's
 documents and questions and of eight made-up applications; Claude Code's text after a prefix break is *assumed* to stay
-the same (``semantic_kv.breaks``); Mooncake shows exact prefixes only. Blended requests are taken to be repaired before
+the same (``breaks``); Mooncake shows exact prefixes only. Blended requests are taken to be repaired before
 the next request. Times and bytes are modelled from the prices given, never measured.
 """
 
@@ -18,8 +18,8 @@ from benchmarks.console import progress, show_table, write_results
 from benchmarks.corpus import TOKENIZER
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.fleet.replay.streams import as_trace, document_questions
-from semantic_kv.breaks import find_breaks, keep_text
-from semantic_kv.fleet import SHARING, WRITES, Carrier, FleetReplay, simulate_fleet
+from benchmarks.simulator.breaks import find_breaks, keep_text
+from benchmarks.simulator.replicas import SHARING, WRITES, Carrier, FleetReplay, simulate_fleet
 from semantic_kv.policy.reuse import Reuse
 from sembase.latency import LatencyModel
 from sembase.trace.columns import BlockTrace

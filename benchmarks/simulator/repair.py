@@ -1,8 +1,8 @@
 """What is reuse beyond the prefix worth without and with repair? ``python -m benchmarks.simulator repair``.
 
 Arms: prefix only; blended requests; repaired while idle; repaired if the session is likely to return. Claude Code's ids
-are chained, so that equal text after a prefix break is *assumed* (``semantic_kv.breaks``; ``--same-text`` is the
-assumed fraction). The agent texts show their content, in blocks of 16 tokens. Mooncake's ids are chained and without
+are chained, so that equal text after a prefix break is *assumed* (``breaks``; ``--same-text`` is the assumed fraction).
+The agent texts show their content, in blocks of 16 tokens. Mooncake's ids are chained and without
 sessions: it shows no break, so its arms are equal, which the table states instead of a guess. Times are modelled.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from scripts.data.folder import DATA
 
 from benchmarks.console import progress, show_table, write_results
-from semantic_kv.breaks import PrefixBreak, find_breaks, keep_text
+from benchmarks.simulator.breaks import PrefixBreak, find_breaks, keep_text
 from semantic_kv.cache.result import Replay
 from semantic_kv.policy.reuse import REUSE, Reuse, ReuseName
 from semantic_kv.simulate import simulate

@@ -18,10 +18,10 @@ from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.fleet.replay.replicas import BLOCK, ReplayFleet, Totals, Writes
 from benchmarks.fleet.replay.streams import StreamRequest, agent_sessions, as_trace, document_questions
+from benchmarks.simulator.replicas import Carrier, simulate_fleet
+from benchmarks.simulator.replicas import Sharing as SimulatedSharing
+from benchmarks.simulator.replicas import Writes as SimulatedWrites
 from benchmarks.targets import Verdict
-from semantic_kv.fleet import Carrier, simulate_fleet
-from semantic_kv.fleet import Sharing as SimulatedSharing
-from semantic_kv.fleet import Writes as SimulatedWrites
 from sembase.trace.columns import BlockTrace
 
 ARMS: dict[str, tuple[Writes, bool]] = {

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.semantic_kv.test_kv_policy_parity import random_tree_trace
 
-from semantic_kv.breaks import find_breaks, keep_text
 from semantic_kv.cache import blending
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.experiment.config_file import parse_config
@@ -222,27 +221,6 @@ def test_small_traces_follow_the_definitions(rows: list[Keys], name: ReuseName, 
     arm = simulate(trace_of(rows), capacity=10_000, reuse=given_, reference=True)
     found = zip(arm.per_request_hit_blocks.tolist(), (arm.per_request_reused_tokens // TOKENS).tolist(), strict=True)
     assert list(found) == brute_force(rows, name, least)
-
-
-def test_a_break_is_a_prompt_that_replaces_one_of_its_session() -> None:
-    rows = session(5, broken_at=2)
-    trace = trace_of(rows)
-    chained = replace(trace, content=np.arange(trace.node_count, dtype=np.int32))
-    (only,) = find_breaks(chained)
-    assert (only.request, only.earlier, only.kept_blocks, only.following) == (2, 1, 0, 3)
-    assert find_breaks(replace(chained, session=np.full(5, -1, np.int32))) == ()
-    assumed = keep_text(chained, (only,))
-    old, new = trace.nodes[trace.offsets[1] : trace.offsets[2]], trace.nodes[trace.offsets[2] : trace.offsets[3]]
-    assert (assumed.content[new[1 : len(old)]] == assumed.content[old[1:]]).all()
-    assert assumed.content[new[0]] != assumed.content[old[0]]
-    arms = [simulate(each, capacity=999, reuse=reuse("blend_idle"), reference=True) for each in (trace, assumed)]
-    assert arms[0].blended == arms[1].blended
-
-
-def test_interleaved_conversations_of_a_session_are_not_breaks() -> None:
-    main, other = session(4, None), session(4, None, head=500)
-    rows = [row for pair in zip(main, other, strict=True) for row in pair]
-    assert find_breaks(trace_of(rows)) == ()
 
 
 def test_reuse_beyond_the_prefix_needs_a_tree() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.simulator.replicas import SHARING, WRITES, Carrier, FleetReplay, Sharing, simulate_fleet
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.semantic_kv.test_kv_reuse_repair import TOKENS, contents_shuffled, session, trace_of
 
-from semantic_kv.fleet import SHARING, WRITES, Carrier, FleetReplay, Sharing, simulate_fleet
 from semantic_kv.policy.reuse import Reuse, ReuseName
 from semantic_kv.simulate import simulate
 from sembase.errors import ConfigurationError
