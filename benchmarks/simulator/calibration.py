@@ -1,15 +1,15 @@
 """How well does the calibrated model predict a real server? ``python -m benchmarks.simulator.calibration``.
 
-Starts stock vLLM with our scripts, collects requests of spread lengths, shared beginnings and company, fits on the
-earlier ones and judges on the later ones: median absolute percentage error of TTFT, target 20 %, and the scatter plot.
+Starts stock vLLM with our scripts, sends requests of spread lengths, shared beginnings and company through
+kvmend proxy, fits on the earlier ones and judges on the later ones: median absolute percentage error of TTFT, target
+20 %.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from dataclasses import asdict, replace
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from benchmarks.console import RESULTS, console, exit_code, progress, show_table
 from benchmarks.corpus import TOKENIZER
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
 from benchmarks.equal_threads import launch
+from benchmarks.simulator.served import record_plan
 from benchmarks.targets import Verdict
 from semantic_kv.calibrate import Calibration, FitOptions, calibrate_records, summarize, write_calibration
-from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, Served, collect_from_server
+from semantic_kv.collect import PlanOptions, plan_requests
+from semantic_kv.collect.text import BUILT_IN_TEXT
 from semantic_kv.latency import Engine
 from sembase.errors import ContractError
 from sembase.trace.load import read_records
@@ -36,10 +38,10 @@ def main() -> int:
     arguments = _parse()
     folder = RESULTS / arguments.name
     folder.mkdir(parents=True, exist_ok=True)
-    trace = arguments.trace or folder / "trace.jsonl"
+    trace = arguments.trace or folder / "traces"
     if arguments.trace is None:
-        summary = _collect(arguments, trace)
-        if summary is None:
+        shutil.rmtree(trace, ignore_errors=True)
+        if not _collect(arguments, trace):
             return 3
     try:
         found = calibrate_records(read_records(trace), name=trace.stem, options=_fit_options(arguments))
@@ -60,81 +62,54 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator.calibration", description=__doc__)
     parser.add_argument("--requests", type=int, default=120)
-    parser.add_argument("--max-prompt-tokens", "--most-prompt-tokens", type=int, default=3_000)
+    parser.add_argument("--max-prompt-tokens", type=int, default=3_000)
     parser.add_argument("--output-tokens", type=int, default=12)
     parser.add_argument("--pass-tokens", type=int, default=2_048, help="the engine's max_num_batched_tokens")
     parser.add_argument("--utilisation", type=float, default=0.8, help="of the server in the paced stretches")
-    parser.add_argument("--resamples", type=int, default=200, help="of the coefficients' intervals")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
-    parser.add_argument("--base-url", help="a server that runs already; none is started then")
-    parser.add_argument("--trace", type=Path, help="fit a trace collected before; no server at all")
+    parser.add_argument("--trace", type=Path, help="fit a trace recorded before; no server at all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--enforce", action="store_true", help="a missed target fails the run")
     parser.add_argument("--name", default="simulator-calibration", help="of the files in results/")
     return parser.parse_args()
 
 
-def _collect(arguments: argparse.Namespace, trace: Path) -> CollectSummary | None:
-    """None, with the reason said, where there is nothing to collect from."""
-    prompts = _prompts(arguments, trace.parent)
-    options = CollectOptions(
-        output=trace,
-        plan=PlanOptions(
-            requests=arguments.requests,
-            max_prompt_tokens=arguments.max_prompt_tokens,
-            output_tokens=arguments.output_tokens,
-            utilisation=arguments.utilisation,
-            seed=arguments.seed,
-        ),
-        prompts=prompts,
-        base_url=arguments.base_url,
-        tokenizer=str(TOKENIZER) if TOKENIZER.is_file() else None,
+def _collect(arguments: argparse.Namespace, traces: Path) -> bool:
+    """False, with the reason said, where there is nothing to collect from."""
+    plan = PlanOptions(
+        requests=arguments.requests,
+        max_prompt_tokens=arguments.max_prompt_tokens,
+        output_tokens=arguments.output_tokens,
+        utilisation=arguments.utilisation,
+        seed=arguments.seed,
     )
-    if arguments.base_url is not None:
-        return _collected(options)
-    missing = vllm_missing()
-    if missing is not None:
+    steps = plan_requests(_texts(arguments), plan)
+    if (missing := vllm_missing()) is not None:
         progress(f"nothing measured: {missing}")
-        return None
+        return False
     flags = ("--enable-prompt-tokens-details", "--max-num-batched-tokens", str(arguments.pass_tokens))
     with launch(vllm_spec(EngineOptions(cores=CORES, extra=flags))) as server:
         progress(f"vLLM ready after {server.startup_s:.0f} s")
-        return _collected(replace(options, base_url=server.base_url, model=SERVED_NAME))
-
-
-def _collected(options: CollectOptions) -> CollectSummary:
-    done = 0
-
-    def report(_: Served) -> None:
-        nonlocal done
-        done += 1
-        if done % 20 == 0:
-            progress(f"{done} of {options.plan.requests} requests")
-
-    summary = collect_from_server(options, report)
-    progress(f"collected: {json.dumps(asdict(summary))}")
+        tokenizer = ("--tokenizer", str(TOKENIZER)) if TOKENIZER.is_file() else ()
+        record_plan(steps, server.base_url, traces, model=SERVED_NAME, flags=tokenizer, report=progress)
     load, cores = os.getloadavg()[0], count_cores(CORES)
     if load > cores + 1:
         progress(f"the machine is shared: load {load:.1f} on {cores} cores, so the error includes other people's work")
-    return summary
+    return True
 
 
-def _prompts(arguments: argparse.Namespace, folder: Path) -> Path | None:
-    """Real texts where there are any; else the collector's own."""
+def _texts(arguments: argparse.Namespace) -> list[str]:
+    """Real texts where there are any; else the mock's."""
     chosen = [document.text for document in read_documents(arguments.texts) if document.source in LONG_SOURCES]
     if not chosen:
-        progress("no real texts: the collector's own are sent")
-        return None
-    path = folder / "prompts.jsonl"
+        progress("no real texts: the mock's text is sent")
+        return [BUILT_IN_TEXT]
     step = max(1, len(chosen) // TEXTS_USED)
-    path.write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in chosen[::step][:TEXTS_USED]), encoding="utf-8"
-    )
-    return path
+    return chosen[::step][:TEXTS_USED]
 
 
 def _fit_options(arguments: argparse.Namespace) -> FitOptions:
-    return FitOptions(resamples=arguments.resamples, seed=arguments.seed, engine=Engine(arguments.pass_tokens))
+    return FitOptions(engine=Engine(arguments.pass_tokens))
 
 
 def _show_by_pace(trace: Path, found: Calibration) -> None:

@@ -1,6 +1,6 @@
 """``make walk``: from recorded traffic to a verdict and its proof on a real vLLM server, by the commands a user has.
 
-Calibrate the server as it is (kvmend simulate collect, calibrate); record chats through kvmend proxy; kvmend estimate;
+Calibrate the server as it is (kvmend proxy, simulate calibrate); record chats through kvmend proxy; kvmend estimate;
 kvmend bench build --from-trace; run-live-gateway --paired with the connector, and without it; report. Then what the
 estimate predicted beside what was measured, on the same requests. Finished steps are not repeated.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -25,10 +26,12 @@ from benchmarks.console import RESULTS, environment, progress, show_table
 from benchmarks.corpus import TOKENIZER
 from benchmarks.documents import DEFAULT_TEXTS, ROOT
 from benchmarks.equal_threads import launch
+from benchmarks.simulator.served import record_plan
 from benchmarks.walk import compare
 from benchmarks.walk.recording import ChatFailedError, kinds_of, record
 from benchmarks.walk.steps import OtherWalkError, Steps
 from benchmarks.walk.traffic import chats, spare_texts
+from semantic_kv.collect import PlanOptions, plan_requests
 from sembase.trace.load import read_records
 
 CORES = "0-1"
@@ -55,17 +58,18 @@ class Walk:
         self.calibration = folder / "calibration" / "calibration.json"
 
     def calibrate(self, server: EngineServer) -> None:
-        prompts, served = self.folder / "prompts.jsonl", self.folder / "served.jsonl"
-        texts = spare_texts(self.arguments.texts, CALIBRATION_TEXTS)
-        prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-        served.unlink(missing_ok=True)
-        _command(
-            "semantic_kv",
-            *("collect", "--base-url", server.base_url, "--model", SERVED_NAME, "--prompts", str(prompts)),
-            *("--requests", str(self.arguments.calibration_requests), "--min-prompt-tokens", "200"),
-            *("--max-prompt-tokens", "2400", "--output-tokens", "8", "--concurrency", "2"),
-            *("--tokenizer", str(TOKENIZER), "--output", str(served)),
+        served = self.folder / "served"
+        shutil.rmtree(served, ignore_errors=True)
+        plan = PlanOptions(
+            requests=self.arguments.calibration_requests,
+            min_prompt_tokens=200,
+            max_prompt_tokens=2_400,
+            output_tokens=8,
+            seed=self.arguments.seed,
         )
+        steps = plan_requests(spare_texts(self.arguments.texts, CALIBRATION_TEXTS), plan)
+        flags = ("--tokenizer", str(TOKENIZER))
+        record_plan(steps, server.base_url, served, model=SERVED_NAME, flags=flags, report=progress)
         _command(
             "semantic_kv",
             *("calibrate", "--trace", str(served), "--output-dir", str(self.calibration.parent), "--overwrite"),

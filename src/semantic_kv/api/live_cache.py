@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from semantic_kv.api.settings import ServiceSettings
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Replay
 from semantic_kv.cache.spec import cache_spec
 from sembase.errors import ContractError
 from sembase.trace.build import TraceBuilder
@@ -19,35 +18,21 @@ from sembase.trace.record import TraceBlock, TraceRecord
 class Lookup:
     """The hits of one request. In a prefix tree these are its first blocks."""
 
-    epoch: int
     hit_blocks: int
     hit_tokens: int
-    prompt_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class CacheState:
-    epoch: int
-    requests: int
-    resident_blocks: int
-    known_blocks: int
-    used: int
 
 
 class LiveCache:
-    """One cache, one lock. An epoch lasts until the history is full or reset; the next starts with an empty cache."""
+    """One cache, one lock. A full history is forgotten, and the cache with it, so that memory stays bounded."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._began = time.monotonic()
-        self._epoch = 0
-        self._result: Replay | None = None
-        self._begin()
+        self._restart()
         # Compiling takes seconds: do it when the service starts, not in the first request.
         self._feed(TraceRecord("warm-up", 0.0, (TraceBlock("other", 1, content_hash="warm-up"),)))
-        self._epoch = 0
-        self._begin()
+        self._restart()
 
     def look_up(self, record: TraceRecord) -> Lookup:
         limits = self._settings.limits
@@ -55,36 +40,11 @@ class LiveCache:
             raise ContractError(f"the prompt has {len(record.blocks):,} blocks; the maximum is {limits.known_blocks:,}")
         with self._lock:
             full = self._builder.node_count + len(record.blocks) > limits.known_blocks
-            if full or self._requests >= limits.requests_per_epoch:
-                self._begin()
-            before = self._result
-            self._feed(record)
-            after = self._result = self._replay.result()
-            self._requests += 1
-            return Lookup(
-                epoch=self._epoch,
-                hit_blocks=after.hit_blocks - (before.hit_blocks if before else 0),
-                hit_tokens=after.hit_tokens - (before.hit_tokens if before else 0),
-                prompt_tokens=record.prompt_tokens,
-            )
+            if full or self._requests >= limits.known_requests:
+                self._restart()
+            return self._feed(record)
 
-    def state(self) -> CacheState:
-        with self._lock:
-            used = 0 if self._result is None else int(self._result.used_over_time[-1, 1])
-            return CacheState(self._epoch, self._requests, self._replay.resident_blocks, self._builder.node_count, used)
-
-    def totals(self) -> tuple[int, Replay | None]:
-        """The epoch and its totals so far, which are None before the first request."""
-        with self._lock:
-            return self._epoch, self._result
-
-    def reset(self) -> int:
-        """Returns the number of the new epoch."""
-        with self._lock:
-            self._begin()
-            return self._epoch
-
-    def _begin(self) -> None:
+    def _restart(self) -> None:
         settings = self._settings
         spec = cache_spec(
             capacity=settings.capacity,
@@ -93,12 +53,14 @@ class LiveCache:
             model=settings.model,
             unit=settings.unit,
         )
-        self._replay = CompiledReplay(spec)
+        self._replay = CompiledReplay(spec, per_request=False)
         self._builder = TraceBuilder("service")
-        self._requests = 0
-        self._result = None
-        self._epoch += 1
+        self._requests = self._hit_blocks = self._hit_tokens = 0
 
-    def _feed(self, record: TraceRecord) -> None:
+    def _feed(self, record: TraceRecord) -> Lookup:
         self._builder.add(replace(record, timestamp_ms=1000.0 * (time.monotonic() - self._began)))
         self._replay.feed(self._builder.take())
+        after = self._replay.result()
+        found = Lookup(after.hit_blocks - self._hit_blocks, after.hit_tokens - self._hit_tokens)
+        self._requests, self._hit_blocks, self._hit_tokens = self._requests + 1, after.hit_blocks, after.hit_tokens
+        return found

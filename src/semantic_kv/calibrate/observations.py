@@ -61,8 +61,12 @@ def is_invented(record: TraceRecord) -> bool:
 
 
 def observations_from_records(records: Iterable[TraceRecord], name: str = "trace") -> Observations:
-    """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are skipped."""
+    """From ``semantic_kv.trace.v1`` records.
+
+    Some servers omit the count of cached tokens if it is 0: where others were reported, a missing one is 0.
+    """
     rows: list[tuple[float, int, int, int, float, float]] = []
+    silent: list[tuple[float, int, int, int, float, float]] = []
     skipped: Counter[str] = Counter()
     invented = 0
     for record in records:
@@ -71,17 +75,23 @@ def observations_from_records(records: Iterable[TraceRecord], name: str = "trace
             record.prompt_tokens, record.observed_prefix_hit_tokens, record.observed_prefill_tokens
         )
         ttft, total = record.observed_ttft_ms, record.observed_total_latency_ms
-        if record.metadata.get("warm_up"):
-            skipped["warm-up"] += 1
-        elif ttft is None or ttft <= 0.0:
+        if ttft is None or ttft <= 0.0:
             skipped[NO_TTFT] += 1
-        elif cached is None or uncached is None:
-            skipped[NO_CACHED] += 1
-        elif uncached < 0:
+            continue
+        times = (max(record.output_tokens or 1, 1), ttft, float("nan") if total is None or total < ttft else total)
+        prompt = record.metadata.get("prompt_tokens")
+        if cached is not None and uncached is not None and uncached < 0:
             skipped[BAD_COUNTS] += 1
+        elif cached is not None and uncached is not None:
+            rows.append((record.timestamp_ms, uncached, cached, *times))
+        elif isinstance(prompt, int):
+            silent.append((record.timestamp_ms, prompt, 0, *times))
         else:
-            total_ms = float("nan") if total is None or total < ttft else total
-            rows.append((record.timestamp_ms, uncached, cached, max(record.output_tokens or 1, 1), ttft, total_ms))
+            skipped[NO_CACHED] += 1
+    if any(cached > 0 for _, _, cached, *_ in rows):
+        rows += silent
+    elif silent:
+        skipped[NO_CACHED] += len(silent)
     return replace(_assembled(name, rows, skipped), invented=invented)
 
 

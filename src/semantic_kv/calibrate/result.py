@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from semantic_kv.calibrate.models import Fit
 from sembase.latency import CALIBRATION_SCHEMA, Engine, Floats, LatencyModel
 
 
@@ -29,14 +30,8 @@ class Scores:
     residual_ms_p90: float
     mean_absolute_error_ms: float
 
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def score(observed_ms: Floats, predicted_ms: Floats) -> Scores | None:
-    """None if there are no requests."""
-    if observed_ms.size == 0:
-        return None
+def score(observed_ms: Floats, predicted_ms: Floats) -> Scores:
     residual = observed_ms - predicted_ms
     off = np.abs(residual) / observed_ms
     spread = float(((observed_ms - observed_ms.mean()) ** 2).sum())
@@ -54,56 +49,14 @@ def score(observed_ms: Floats, predicted_ms: Floats) -> Scores | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RungResult:
-    """One candidate model (a rung, from simple to complex). ``refused`` is why it was not fitted; it then has no score.
-
-    ``choice_error`` is the cross-validated mean absolute log error on stretches of the fitted requests. The rung is
-    chosen by it; the held-out requests do not influence the choice.
-    """
-
-    name: str
-    model: LatencyModel | None
-    refused: str | None = None
-    converged: bool = True
-    choice_error: float | None = None
-    fitted: Scores | None = None
-    held_out: Scores | None = None
-
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "refused": self.refused,
-            "converged": self.converged,
-            "choice_error": self.choice_error,
-            "model": None if self.model is None else self.model.as_record(),
-            "fitted": None if self.fitted is None else self.fitted.as_record(),
-            "held_out": None if self.held_out is None else self.held_out.as_record(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Percentiles of the refits on resampled requests."""
-
-    low: float
-    high: float
-    resamples: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The chosen rung and how it was chosen. ``engine`` is None if requests are modelled as alone on the server.
-
-    ``held_out`` marks the requests that were held out of the fit, which are the latest ones.
-    """
+    """The fitted model and its scores. ``held_out`` marks the latest requests, which were used only to test it."""
 
     trace: str
-    rung: str
-    model: LatencyModel
-    engine: Engine | None
-    rungs: tuple[RungResult, ...]
-    intervals: Mapping[str, Interval]
+    fit: Fit
+    fitted: Scores
+    tested: Scores
     skipped: Mapping[str, int]
     notes: tuple[str, ...]
     observed_ms: Floats
@@ -112,29 +65,27 @@ class Calibration:
     overlapping: npt.NDArray[np.bool_]
 
     @property
-    def chosen(self) -> RungResult:
-        return next(rung for rung in self.rungs if rung.name == self.rung)
+    def model(self) -> LatencyModel:
+        return self.fit.model
+
+    @property
+    def engine(self) -> Engine | None:
+        """None if requests are modelled as alone on the server."""
+        return self.fit.engine
 
     @property
     def held_out_mdape(self) -> float:
-        scores = self.chosen.held_out
-        assert scores is not None
-        return scores.mdape
+        return self.tested.mdape
 
     def as_record(self) -> dict[str, Any]:
         return {
             "schema": CALIBRATION_SCHEMA,
             "trace": self.trace,
-            "rung": self.rung,
             "model": self.model.as_record(),
-            "engine": None
-            if self.engine is None
-            else {"pass_tokens": self.engine.pass_tokens, "slots": self.engine.slots},
-            "intervals": {
-                name: {"low": each.low, "high": each.high, "resamples": each.resamples}
-                for name, each in self.intervals.items()
-            },
-            "rungs": [rung.as_record() for rung in self.rungs],
+            "engine": None if self.engine is None else asdict(self.engine),
+            "converged": self.fit.converged,
+            "fitted": asdict(self.fitted),
+            "held_out": asdict(self.tested),
             "skipped": dict(self.skipped),
             "notes": list(self.notes),
             "requests": [

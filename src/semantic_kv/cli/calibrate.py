@@ -8,7 +8,6 @@ from typing import Final
 
 from semantic_kv.calibrate import (
     FILES,
-    RUNGS,
     Calibration,
     FitOptions,
     calibrate_records,
@@ -53,23 +52,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="folder of the calibration (default: %(default)s)",
     )
     command.add_argument(
-        "--model",
-        choices=[rung.name for rung in RUNGS],
-        help="model to fit (default: the simplest one within 5%% of the best)",
-    )
-    command.add_argument(
         "--held-out-share",
         type=positive_fraction,
         default=0.3,
         metavar="R",
         help="fraction of the requests, the latest, held out of the fit (default: %(default)g)",
-    )
-    command.add_argument(
-        "--resamples",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="bootstrap resamples for the intervals (default: %(default)s)",
     )
     command.add_argument(
         "--pass-tokens",
@@ -79,20 +66,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="max_num_batched_tokens of the engine (default: %(default)s)",
     )
     command.add_argument("--overwrite", action="store_true", help="replace an existing calibration in --output-dir")
-    command.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the resampling (default: %(default)s)"
-    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     _require_no_calibration(options.output_dir, overwrite=options.overwrite)
-    wanted = FitOptions(
-        rung=options.model,
-        held_out_share=options.held_out_share,
-        resamples=options.resamples,
-        seed=options.seed,
-        engine=Engine(pass_tokens=options.pass_tokens),
-    )
+    wanted = FitOptions(options.held_out_share, Engine(pass_tokens=options.pass_tokens))
     found = _calibrated(options.trace, options.format, wanted)
     written = write_calibration(found, options.output_dir)
     write_out(summarize(found).rstrip() + "\n")

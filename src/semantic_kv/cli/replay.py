@@ -135,9 +135,7 @@ def _latency(options: argparse.Namespace, trace: BlockTrace) -> tuple[LatencyMod
         )
     if options.calibrate_from_trace:
         found = calibrate_trace(trace)
-        note = (
-            f"Latency model '{found.rung}' fitted to this trace: median absolute error on its latest, held-out requests"
-        )
+        note = "Latency model fitted to this trace: median absolute error on its latest, held-out requests"
         return found.model, (f"{note} {100 * found.held_out_mdape:.1f} %.", *_queue_note(found.engine is not None))
     if options.latency_model:
         model, engine = read_latency_model(options.latency_model)

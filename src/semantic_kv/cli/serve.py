@@ -7,11 +7,10 @@ from typing import Final
 
 from semantic_kv.api import ServiceSettings, serve
 from semantic_kv.cache.result import CACHE_MODELS, UNITS
-from semantic_kv.calibrate import read_latency_model
 from semantic_kv.cli.arguments import policy
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from sembase.command_line import ExitCode, existing_file
-from sembase.latency import LatencyModel
+from sembase.latency import LatencyModel, read_latency_model
 from sembase.streams import write_err
 from sembase.values import capacity, positive
 
@@ -58,7 +57,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    latency, engine = read_latency_model(options.latency_model) if options.latency_model else (LatencyModel(), None)
+    latency = read_latency_model(options.latency_model)[0] if options.latency_model else LatencyModel()
     settings = ServiceSettings(
         capacity=options.capacity,
         unit=options.unit,
@@ -66,7 +65,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         evict=options.policy.evict,
         admit=options.policy.admit,
         latency=latency,
-        engine=engine,
     )
     message = f"kvmend simulate: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
     serve(settings, host=options.host, port=options.port, announce=lambda: write_err(message))

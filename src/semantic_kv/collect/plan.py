@@ -14,7 +14,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from semantic_kv.collect.request import PromptRequest
 from sembase.errors import ConfigurationError, ContractError
 from sembase.segment import Message
 
@@ -34,65 +33,51 @@ _QUESTION: Final = "\n\nUSER: Continue the document in the same style."
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Token counts are estimated from words; the trace records the server's own counts.
-
-    ``utilisation``: fraction of time the server is busy during paced stretches. ``as_is`` sends the prompts unchanged,
-    in file order, to keep their own lengths and repetition.
-    """
+    """Prompt tokens are estimated from words. ``utilisation``: fraction of time the server is busy while requests are
+    paced."""
 
     requests: int = 120
     min_prompt_tokens: int = 150
     max_prompt_tokens: int = 3_000
     output_tokens: int = 16
-    concurrency: int = 4
     utilisation: float = 0.8
-    as_is: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.requests <= MAX_REQUESTS:
             raise ConfigurationError(f"requests must be between 1 and {MAX_REQUESTS:,}")
-        if not 50 <= self.min_prompt_tokens <= self.max_prompt_tokens <= 1_000_000:
-            raise ConfigurationError(
-                "prompt tokens must be between 50 and 1,000,000, and the minimum must not exceed the maximum"
-            )
-        if not 1 <= self.output_tokens <= 10_000 or not 1 <= self.concurrency <= 256:
-            raise ConfigurationError(
-                "output tokens must be between 1 and 10,000, and the concurrency between 1 and 256"
-            )
-        if not 0.05 <= self.utilisation <= 2.0:
-            raise ConfigurationError("the utilisation must be between 0.05 and 2")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``alone``: when the server is idle; ``paced``: after ``gap`` times a typical service time; ``burst``: at once."""
+    """``alone``: when the server is idle; ``paced``: after ``gap`` times a typical service time; ``burst``: at once.
 
-    request: PromptRequest
+    ``kind`` is the role of the request in the plan: fresh, or the fraction it shares with an earlier one.
+    """
+
+    request_id: str
+    messages: tuple[Message, ...]
+    max_tokens: int
+    kind: str
     pace: Pace
     gap: float = 0.0
 
 
-def plan_requests(prompts: Sequence[tuple[Message, ...]], options: PlanOptions) -> list[Step]:
+def plan_requests(texts: Sequence[str], options: PlanOptions) -> list[Step]:
     draws = np.random.default_rng(options.seed)
-    requests = _as_they_are(prompts, options) if options.as_is else _composed(prompts, options, draws)
     steps = []
-    for number, request in enumerate(requests):
+    for number, (messages, max_tokens, kind) in enumerate(_composed(texts, options, draws)):
         pace = _PACES[number % _ROUND]
         gap = float(draws.exponential(1.0 / options.utilisation)) if pace == "paced" else 0.0
-        steps.append(Step(request, pace, gap))
+        steps.append(Step(f"request-{number:05d}", messages, max_tokens, kind, pace, gap))
     return steps
 
 
-def _as_they_are(prompts: Sequence[tuple[Message, ...]], options: PlanOptions) -> Iterator[PromptRequest]:
-    for number in range(options.requests):
-        yield PromptRequest(f"request-{number:05d}", prompts[number % len(prompts)], options.output_tokens)
-
-
 def _composed(
-    prompts: Sequence[tuple[Message, ...]], options: PlanOptions, draws: np.random.Generator
-) -> Iterator[PromptRequest]:
-    pool = _words(prompts)
+    texts: Sequence[str], options: PlanOptions, draws: np.random.Generator
+) -> Iterator[tuple[tuple[Message, ...], int, str]]:
+    """Messages, tokens to generate and kind of each request."""
+    pool = _words(texts)
     earlier: deque[list[str]] = deque(maxlen=_REMEMBERED)
     for number in range(options.requests):
         if number % _ROUND == 0:
@@ -106,7 +91,7 @@ def _composed(
         earlier.append(context)
         output = int(draws.integers(max(1, options.output_tokens // 2), 3 * options.output_tokens // 2 + 1))
         messages = (Message("system", _SYSTEM), Message("user", "".join(context).rstrip() + _QUESTION))
-        yield PromptRequest(f"request-{number:05d}", messages, output, kind=f"shares {share:.0%}" if share else "fresh")
+        yield messages, output, f"shares {share:.0%}" if share else "fresh"
 
 
 def _spread_lengths(options: PlanOptions, draws: np.random.Generator) -> list[float]:
@@ -136,8 +121,8 @@ def _in_paragraphs(words: list[str]) -> list[str]:
     return [word.rstrip() + "\n\n" if place in ends else word for place, word in enumerate(words)]
 
 
-def _words(prompts: Sequence[tuple[Message, ...]]) -> list[str]:
-    words = [word for messages in prompts for message in messages for word in _WORD.findall(message.content + "\n\n")]
+def _words(texts: Sequence[str]) -> list[str]:
+    words = [word for text in texts for word in _WORD.findall(text + "\n\n")]
     if len(words) < _MIN_WORDS:
-        raise ContractError(f"the prompts contain {len(words)} words; at least {_MIN_WORDS} are needed")
+        raise ContractError(f"the texts contain {len(words)} words; at least {_MIN_WORDS} are needed")
     return words

@@ -1,8 +1,8 @@
 """The scanner of streamed answers: bytes and their times in, the time of every token-bearing event out.
 
-Used by the gateway (first token only), the bench and the collector. It runs for every chunk of every stream, so it
-decodes no JSON: a line bears a token if one of the known keys is followed by a value that is not empty. JSON escapes
-quotes inside strings, so text that quotes such a key never looks like one.
+Used by the gateway (first token only) and the bench. It runs for every chunk of every stream, so it decodes no JSON: a
+line bears a token if one of the known keys is followed by a value that is not empty. JSON escapes quotes inside
+strings, so text that quotes such a key never looks like one.
 """
 
 from __future__ import annotations

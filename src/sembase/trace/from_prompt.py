@@ -1,4 +1,4 @@
-"""A prompt (of the collector, the service, a log) in, the blocks or the record of a trace out."""
+"""A prompt (of the service, a log) in, the blocks or the record of a trace out."""
 
 from __future__ import annotations
 

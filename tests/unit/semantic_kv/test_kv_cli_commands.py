@@ -212,7 +212,7 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
     served, out = tmp_path / "served.jsonl", tmp_path / "out"
     assert main(["collect", "--mock", "--requests", "120", "--output", str(served)]) == 0
     assert load_trace(served).request_count >= 120
-    words = ["calibrate", "--trace", str(served), "--output-dir", str(tmp_path / "fit"), "--resamples", "5"]
+    words = ["calibrate", "--trace", str(served), "--output-dir", str(tmp_path / "fit")]
     assert main(words) == 0
     assert "says nothing about a real server" in capsys.readouterr().out, "a mock's times are called what they are"
     fitted = tmp_path / "fit" / "calibration.json"
@@ -307,12 +307,17 @@ def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Pat
     assert not list(out.glob(".traces-*"))
 
 
+def test_a_real_server_is_recorded_by_the_proxy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collect", "--output", str(tmp_path / "served.jsonl")]) == 2
+    assert "recorded by kvmend proxy" in capsys.readouterr().err
+
+
 def test_calibrate_tells_the_engine_how_many_tokens_a_pass_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served = tmp_path / "served.jsonl"
     assert main(["collect", "--mock", "--requests", "120", "--output", str(served)]) == 0
-    words = ["calibrate", "--trace", str(served), "--model", "queue", "--resamples", "5", "--pass-tokens", "512"]
+    words = ["calibrate", "--trace", str(served), "--pass-tokens", "512"]
     assert main([*words, "--output-dir", str(tmp_path / "fit")]) == 0
     fitted = json.loads((tmp_path / "fit" / "calibration.json").read_text())
     assert fitted["engine"]["pass_tokens"] == 512
