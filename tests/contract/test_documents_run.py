@@ -48,9 +48,9 @@ LAUNCHERS = {"serve"}
 NOT_RUN = {
     "an engine": "serve, doctor, vllm, semblend-sglang, semblend-trtllm, python -m vllm",
     "running servers": "route, proxy, pick, calibrate, bench run-live, bench run-load, bench calibrate-noise-floor, "
-    "simulate collect, simulate serve, ask, curl, envoy",
+    "simulate serve, ask, curl, envoy",
     "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench collect, "
-    "simulate calibrate",
+    "simulate collect, simulate calibrate",
     "the reader's own data": "estimate, bench build, simulate replay, simulate mrc",
     "the benchmarks' time and data": "make, python -m benchmarks, simulate run",
     "the network or another program": "pip, git, python -m scripts.engines, docker, helm, openssl, export, head, "
