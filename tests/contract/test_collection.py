@@ -51,3 +51,11 @@ def test_a_file_with_a_server_of_its_own_goes_to_one_worker() -> None:
         groups[name.partition("::")[0]].add(server_of(name))
     shared = {file for file, found in groups.items() if len(found) > 1}
     assert all(file.startswith("tests/engines/vllm/connector/") for file in shared), shared
+
+
+def test_what_skips_without_torch_runs_where_torch_is() -> None:
+    """The tier without models has no torch, so such a file would be skipped everywhere without the marker."""
+    needs = [path for path in (ROOT / "tests").rglob("test_*.py") if 'importorskip("torch' in path.read_text("utf-8")]
+    needs.remove(Path(__file__))
+    assert needs
+    assert [path.name for path in needs if "pytest.mark.models" not in path.read_text("utf-8")] == []
