@@ -29,7 +29,6 @@ HISTORY_DRIVERS: Final = (
     *(pytest.param(name, marks=[pytest.mark.engine, pytest.mark.nightly]) for name in ("vllm_server", "sglang_server")),
     "sglang_tracker",
     "trtllm_discovery",
-    "trtllm_exact_prefix",
     "dynamo_provider",
 )
 

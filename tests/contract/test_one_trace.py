@@ -133,12 +133,3 @@ def test_run_load_reads_its_times_and_lengths(folder: Path) -> None:
     entries = read_trace(folder)
     assert [entry.at_s for entry in entries] == [0.5 * n for n in range(CHATS)]
     assert {entry.output_tokens for entry in entries} == {DEFAULT_MAX_TOKENS}, "the replies had no usage"
-
-
-def test_collect_sends_its_prompts(with_text: Path, tmp_path: Path) -> None:
-    output = tmp_path / "again.jsonl"
-    arguments = ["--prompts", str(with_text), "--as-is", "--no-warm-up", "--keep-raw-text"]
-    assert semantic_kv(["collect", "--mock", *arguments, "--output", str(output), "--requests", str(CHATS)]) == 0
-    sent = ["".join(block.text or "" for block in each.blocks) for each in read_records(output)]
-    recorded = ["".join(block.text or "" for block in each.blocks) for each in read_records(with_text)]
-    assert sorted(sent) == sorted(recorded)
