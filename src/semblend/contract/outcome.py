@@ -26,6 +26,7 @@ class DeclineReason(StrEnum):
     DISCOVERY_ONLY = "discovery_only"
     BELOW_MIN_REUSE_RATIO = "below_min_reuse_ratio"
     CONTEXT_RISK = "context_risk"
+    NOT_WORTH = "not_worth"  # it would take longer than the prefill it saves
     TOO_FEW_INEXACT = "too_few_inexact"  # fewer tokens after differing context than min_inexact_tokens
     # The guard found that answers of this class drift from cold answers; see ``semblend.guard``.
     GUARD_OFF_NEW_INSTRUCTION = "guard_off:new_instruction"

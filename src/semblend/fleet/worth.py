@@ -1,8 +1,4 @@
-"""Is a fetch worth its time? Bytes against the measured speed of the store, tokens against the measured prefill.
-
-Both speeds are measured where they are used: reads by the worker that reads, prefill by the steps of this engine. The
-prefill of a token costs more the more tokens precede it, which is left out: a fetch is judged too dear, not too cheap.
-"""
+"""Is a fetch worth its time? Bytes against the measured speed of the store, and the prefill that they save."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class Pace:
 
 
 class FetchWorth:
-    """Of one engine. A speed that was never measured refuses nothing: the first fetch measures.
+    """Of one engine. What was never measured refuses nothing: the first fetch measures.
 
     Measured on one thread and asked on another; a race costs an estimate and nothing else.
     """
@@ -39,7 +35,6 @@ class FetchWorth:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._reads = Pace()
-        self._prefill = Pace()
         self._last_read: float | None = None
 
     def was_read(self, read_bytes: int, seconds: float) -> None:
@@ -47,13 +42,11 @@ class FetchWorth:
         self._reads.add(read_bytes, seconds)
         self._last_read = self._clock()
 
-    def was_prefilled(self, tokens: int, seconds: float) -> None:
-        self._prefill.add(tokens, seconds)
-
-    def is_worth(self, read_bytes: int, saved_tokens: int) -> bool:
-        """Whether reading so many bytes is faster than computing so many tokens. One probe per ``PROBE_SECONDS``."""
-        reads, prefill = self._reads.per_second, self._prefill.per_second
-        if not reads or not prefill or read_bytes / reads < saved_tokens / prefill:
+    def is_worth(self, read_bytes: int, saved_ms: float) -> bool:
+        """Whether reading so many bytes is faster than the prefill that it saves, 0 if that was not measured. One
+        probe per ``PROBE_SECONDS``."""
+        reads = self._reads.per_second
+        if not reads or not saved_ms or read_bytes / reads < saved_ms / 1e3:
             return True
         now = self._clock()
         if self._last_read is not None and now - self._last_read < PROBE_SECONDS:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from semblend.integration.fidelity_options import FidelityOptions
     from semblend.plan.fidelity import FidelityGate
     from semblend.plan.gates import Gates
+    from semblend.plan.reuse_cost import ReuseCost
 
 VERIFIED_PER_RUN: Final = 3
 MAX_VERIFIED: Final = 96
@@ -98,6 +99,16 @@ def with_recompute_fraction(
         if isinstance(fitting, Decline) or fitting is judged:
             return fitting
         plan = replace(fitting, recompute_fraction=None)
+
+
+def worth_its_time(
+    plan: ReusePlan | Decline, cost: ReuseCost, options: FidelityOptions, gates: Gates
+) -> ReusePlan | Decline:
+    """The last gate: a decline if the plan would take longer than the prefill it saves. None with a
+    ``min_reuse_ratio`` of 0, which asks for reuse at any price."""
+    if isinstance(plan, Decline) or not gates.min_reuse_ratio or options.recompute_all:
+        return plan
+    return cost.judge(plan, options.asked_tokens(plan))
 
 
 def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None) -> dict[str, Any]:

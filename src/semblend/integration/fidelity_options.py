@@ -109,11 +109,14 @@ class FidelityOptions(AdapterOptions):
             return self.recompute_fraction
         return default_recompute_fraction(plan.runs) if self.can_ask(plan) else 0.0
 
+    def asked_tokens(self, plan: ReusePlan) -> int:
+        """The question, where recomputed tokens are selected by it; 0: by none."""
+        is_asked = plan.recompute_fraction and needs_question(self.recompute_policy) and self.can_ask(plan)
+        return plan.prompt_tokens - plan.claim_end if is_asked else 0
+
     def step_tokens(self, plan: ReusePlan) -> int:
         """Tokens a plan adds to a step: gaps, recomputed tokens, and the question where the policy needs it first."""
-        is_asked = plan.recompute_fraction and needs_question(self.recompute_policy) and self.can_ask(plan)
-        asked = plan.prompt_tokens - plan.claim_end if is_asked else 0
-        return plan.computed_tokens + plan.max_recomputed_tokens + asked
+        return plan.computed_tokens + plan.max_recomputed_tokens + self.asked_tokens(plan)
 
     def selection(self, fraction: float | None) -> Selection | None:
         """How ``fraction`` of the loaded positions is selected to be recomputed; ``None`` when none are."""

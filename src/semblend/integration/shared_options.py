@@ -24,7 +24,8 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     ),
     "min_reuse_ratio": (
         fraction,
-        "Minimum fraction of the tokens beyond the exact prefix that a plan must reuse; smaller plans are declined.",
+        "Minimum fraction of the tokens beyond the exact prefix that a plan must reuse; smaller plans are declined. "
+        "With 0, plans are also served that would take longer than prefill (`not_worth`).",
     ),
     "min_inexact_tokens": (
         count,

@@ -19,6 +19,7 @@ from tests.engines.vllm_inside.world import LOG, World, make_world
 from tests.fakes.memory_directory import MemoryDirectory
 from tests.waiting import wait_until
 
+from semblend.contract import TokenRange
 from semblend.contract.donor_event import Tier
 from semblend.fleet.carrier.base import CarrierError
 from semblend.fleet.carrier.files import FileCarrier
@@ -32,6 +33,7 @@ from semblend.integration.core.fleet_access import FleetAccess
 from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, Readiness
 from semblend.integration.vllm.fleet_worker import FleetWorker, row_shape
 from semblend.kv.donor_store import KVShape
+from semblend.plan.reuse_cost import Work, pass_work
 
 pytestmark = pytest.mark.engine
 
@@ -158,9 +160,9 @@ def test_an_engine_rests_while_its_requests_wait_for_a_fetch_and_only_then(
     assert worker is not None
     rests, steps = [], []
 
-    def command(loads: list[Any], scheduled_tokens: int) -> Any:
-        made = commands(loads, scheduled_tokens)
-        steps.append((scheduled_tokens > 0, made.rests))
+    def command(loads: list[Any], output: Any) -> Any:
+        made = commands(loads, output)
+        steps.append((output.total_num_scheduled_tokens > 0, made.rests))
         return made
 
     monkeypatch.setattr(two.half, "commands", command)
@@ -400,13 +402,12 @@ def test_a_fetch_that_is_slower_than_prefill_is_refused(fleet: Fleet, directory:
     two = fleet.engine()
     worth = two.half._remote._worth
     worth._clock = lambda: 0.0  # the store gets no second chance in this test
+    two.half._cost._prices = Work(tokens=1.0)
     for _ in range(20):
-        worth.was_prefilled(1_000, 1.0)
         worth.was_read(1_000, 100.0)  # a throttled store
     assert serve(two, "b", OTHER_PROMPT, capture=False)["outcome"] == "cold_fallback"
     assert not any(commands.fetches for commands in two.commands)
-    for _ in range(20):
-        worth.was_prefilled(1, 1e6)
+    two.half._cost._prices = Work(tokens=1e9)
     reply = serve(two, "c", text(7, 40) + DOCUMENT + text(5, 20))
     assert reply["reused_tokens"] == 292, "where prefill is slower still, it is fetched"
 
@@ -418,7 +419,7 @@ def test_reads_and_prefill_are_timed(fleet: Fleet, directory: Switch) -> None:
     serve(two, "long", text(9, 400))
     worth = two.half._remote._worth
     assert worth._reads.per_second is not None
-    assert worth._prefill.per_second is not None
+    assert two.half._cost.ms(pass_work([TokenRange(0, 100)])) > 0.0
 
 
 def test_prefill_is_as_fast_as_the_forward_pass_though_the_engine_loads_after_it(
@@ -442,7 +443,9 @@ def test_prefill_is_as_fast_as_the_forward_pass_though_the_engine_loads_after_it
     monkeypatch.setattr(cache, "forward", slow_forward)
     monkeypatch.setattr(half, "_carry_out", slow_load)
     serve(world, "long", text(9, 400))
-    assert world.half._remote._worth._prefill.per_second == pytest.approx(100.0)
+    timings = [report.timed for report in world.reports if report.timed is not None]
+    assert timings
+    assert all(ms == pytest.approx(10.0 * work.tokens) for work, ms in timings)
 
 
 def _holds(directory: Switch, records: int) -> bool:

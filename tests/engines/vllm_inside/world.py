@@ -37,6 +37,7 @@ from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import LayerRotations, half_split
 from semblend.pipeline.planner import Planner
+from semblend.plan.reuse_cost import Timing
 from semblend.settings import Settings
 
 LOG = logging.getLogger("semblend.tests")
@@ -227,6 +228,7 @@ def make_world(
     batch_tokens: int = 256,
     host_tokens: int = 1024,
     emit: Any = None,
+    probe: tuple[Timing, ...] = (),
     **options: Any,
 ) -> World:
     setattr(starting, "make_planner", make_planner)  # noqa: B010 - the engine makes the connector itself
@@ -244,7 +246,8 @@ def make_world(
     connector = scheduler.connector
     if emit is not None:
         connector._report = emit
-    connector.set_xfer_handshake_metadata({r: Readiness("", True, "layout", BYTES_PER_TOKEN) for r in range(ranks)})
+    ready = Readiness("", True, "layout", BYTES_PER_TOKEN, probe=probe)
+    connector.set_xfer_handshake_metadata(dict.fromkeys(range(ranks), ready))
     connector._half.donors.held.book._budget = host_tokens * BYTES_PER_TOKEN  # also below what an option may say
     group = RankThreads(ranks)
     made = []

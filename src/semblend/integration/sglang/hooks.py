@@ -8,14 +8,18 @@ the engine idle is looked up at once, by its tokens alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+from semblend.contract import TokenRange
 from semblend.integration.border import Border
+from semblend.integration.core.cost_probe import MIN_TIMED_TOKENS
 from semblend.integration.sglang.gaps import GapFiller
+from semblend.plan.reuse_cost import Work, pass_work
 
 FORWARD: Final = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
 ARRIVAL: Final = "sglang.srt.managers.scheduler.Scheduler._add_request_to_queue"
@@ -23,6 +27,7 @@ IDLE: Final = "sglang.srt.managers.scheduler.Scheduler.on_idle"
 STEP: Final = "sglang.srt.managers.scheduler.Scheduler.process_batch_result"
 
 ProvenanceOf = Callable[[str], Any]
+Took = Callable[[Work, float], None]
 _registered: Final[set[str]] = set()
 
 
@@ -62,6 +67,14 @@ def _stepped(result: None, scheduler: Any, *_: Any, **__: Any) -> None:
         cache.repair(idle=False)
 
 
+def _time(took: Took, batch: Any, elapsed_ms: float) -> None:
+    lengths = list(batch.extend_seq_lens_cpu or ())
+    if sum(lengths) >= MIN_TIMED_TOKENS:
+        starts = batch.extend_prefix_lens_cpu
+        parts = zip(starts, lengths, strict=True)
+        took(pass_work(TokenRange(start, start + length) for start, length in parts if length), elapsed_ms)
+
+
 class ForwardHook:
     """One per process. ``serve`` names the runner and filler it works for; other runners pass through untouched."""
 
@@ -70,17 +83,26 @@ class ForwardHook:
         self._filler: GapFiller | None = None
         self._provenance_of: ProvenanceOf | None = None
         self._border: Border | None = None
+        self._took: Took | None = None
 
-    def serve(self, runner: Any, filler: GapFiller, provenance_of: ProvenanceOf, border: Border) -> None:
-        """``provenance_of`` gives what the client of a request receives, or None for an unknown request."""
+    def serve(
+        self, runner: Any, filler: GapFiller, provenance_of: ProvenanceOf, border: Border, took: Took | None = None
+    ) -> None:
+        """``provenance_of`` gives what the client of a request receives, or None for an unknown request. ``took``
+        receives what the engine's own passes compute, and the milliseconds."""
         self._runner, self._filler, self._provenance_of, self._border = runner, filler, provenance_of, border
+        self._took = took
 
     def __call__(self, original: Callable[..., Any], runner: Any, forward_batch: Any, *given: Any, **named: Any) -> Any:
         if runner is not self._runner or self._filler is None or not forward_batch.forward_mode.is_extend():
             return original(runner, forward_batch, *given, **named)
         if self._filler.fill(runner, forward_batch, partial(original, runner)):
             forward_batch.forward_metadata_ready = False  # the attention backend planned our pass since
+        started = time.perf_counter()
         output = original(runner, forward_batch, *given, **named)
+        if self._took is not None and self._border is not None:
+            elapsed_ms = (time.perf_counter() - started) * 1e3
+            self._border.call("tell", "", partial(_time, self._took, forward_batch, elapsed_ms), None)
         if self._provenance_of is not None and self._border is not None:
             self._border.call("tell", "", partial(self._attach, output, forward_batch, self._provenance_of), None)
         return output

@@ -24,13 +24,14 @@ from semblend.contract import (
     ReusePlan,
 )
 from semblend.contract.donor_event import Tier
-from semblend.integration.claims import cut_at, exact_until, with_recompute_fraction, within_gaps
+from semblend.integration.claims import cut_at, exact_until, with_recompute_fraction, within_gaps, worth_its_time
 from semblend.integration.core.provenance import provenance
 from semblend.integration.core.request_record import RequestRecord
 from semblend.integration.core.request_table import RequestTable
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
+from semblend.plan.reuse_cost import ReuseCost, reuse_work
 
 if TYPE_CHECKING:
     from semblend.integration.hints import Hints
@@ -75,8 +76,10 @@ class RequestTracker:
         fidelity: FidelityGate = OPEN,
         model: str = "",
         can_recompute: bool = False,
+        cost: ReuseCost | None = None,
     ) -> None:
         """``model`` is the name in the engine's answers; ``can_recompute``: loaded tokens can be recomputed."""
+        self._cost = cost or ReuseCost()
         self.provider = provider
         self._options = options
         self._emit = emit
@@ -194,7 +197,7 @@ class RequestTracker:
         ratio = self._options.gates.min_reuse_ratio
         if served is None or served.reused_tokens < ratio * (plan.prompt_tokens - plan.exact_prefix_tokens):
             return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, "the part the engine can take is too small")
-        return served
+        return worth_its_time(served, self._cost, self._options, self._options.gates)
 
     # -- what was served ---------------------------------------------------------------------------------------------
 
@@ -231,6 +234,7 @@ class RequestTracker:
         if plan is None or record.is_confirmed:
             return
         record.is_confirmed = True
+        self._cost.took(reuse_work(plan, self._options.asked_tokens(plan)), load_ms + compute_ms)
         record.recomputed_tokens, record.selected_by = recomputed_tokens, selected_by
         record.computed_tokens = plan.computed_tokens + recomputed_tokens
         self._emit(

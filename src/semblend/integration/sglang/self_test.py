@@ -9,12 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from semblend.contract import TokenRange
+from semblend.integration.core.cost_probe import MAX_CONTEXT, probe
 from semblend.integration.core.namespace import text_config
 from semblend.integration.core.rotation_proof import KV, TOKENS, Proof, SelfTestError, prove_rotations
 from semblend.integration.rope_config import position_boundaries
 from semblend.integration.rotary import candidate_rotations
 from semblend.integration.sglang.kv_pool import keys_of, latent_dim_of, read_slots, values_of
 from semblend.integration.sglang.prefill import Prefill
+from semblend.plan.reuse_cost import Timing
 
 
 def prove_on_model(runner: Any, pool: Any, page_tokens: int, layers: Sequence[Any]) -> Proof:
@@ -39,6 +42,27 @@ def prove_on_model(runner: Any, pool: Any, page_tokens: int, layers: Sequence[An
             )
         finally:
             scratch.clear()
+
+
+def probe_costs(runner: Any, pool: Any, page_tokens: int) -> tuple[Timing, ...]:
+    """What forward passes take, each over one range. Not on a device, which computes while the time is taken."""
+    if runner.device != "cpu":
+        return ()
+    rows = keys_of(pool)[0].shape[0]
+    room = min(runner.model_config.context_len, MAX_CONTEXT, rows // 2) // page_tokens * page_tokens
+    slots, vocabulary = torch.arange(rows - room, rows, device=runner.device), runner.model_config.vocab_size
+    prefill = Prefill(runner)
+
+    def compute(ranges: Sequence[TokenRange]) -> None:
+        for part in ranges:
+            token_ids = np.linspace(1, vocabulary - 1, len(part)).astype(np.int64)
+            prefill.compute(token_ids, slots[: part.end])
+
+    with torch.inference_mode():
+        timings = probe(compute, room, many_rows=False)
+        for layer in (*keys_of(pool), *values_of(pool)):
+            layer[slots] = 0
+    return timings
 
 
 class ScratchModel:

@@ -37,10 +37,11 @@ from semblend.integration.sglang.provider import SemanticPrefixProvider, load_pr
 from semblend.integration.sglang.radix_backend import SemBlendRadixCache
 from semblend.integration.sglang.repair import RepairJob, Repairs
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
-from semblend.integration.sglang.self_test import prove_on_model
+from semblend.integration.sglang.self_test import probe_costs, prove_on_model
 from semblend.integration.sglang.start_sharing import fleet_access, fleet_donors
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
 from semblend.pipeline.planner import Planner
+from semblend.plan.reuse_cost import ReuseCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +156,7 @@ def _parts(
     )
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
+    cost = ReuseCost(probe_costs(runner, pool, page))
     tracker = RequestTracker(
         provider,
         options,
@@ -164,13 +166,15 @@ def _parts(
         fidelity=fidelity,
         model=context.server_args.served_model_name,
         can_recompute=True,
+        cost=cost,
     )
     rows = 1 if support.one_range_per_pass else runner.max_running_requests
     filled = partial(_filled, tracker, options.recompute_all)
     filler = GapFiller(border, filled, layers, Limits(step_tokens, rows))
     if not hooks.install(hooks.FORWARD):
         raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
-    hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker), border)
+    took = cost.took if cost.is_known else None
+    hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker), border, took)
     sees_arrivals = (access is not None or planned.wants_texts) and hooks.install(hooks.ARRIVAL)
     if provider is planned and planned.wants_texts and not sees_arrivals:
         logger.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from semblend.contract import Run, TokenRange
+from semblend.plan.reuse_cost import Timing, Work
 from semblend.plan.selection import Selection
 
 if TYPE_CHECKING:
@@ -172,7 +174,7 @@ class StepCommands(KVConnectorMetadata):
     repair: RepairCommand | None = None
     fetches: list[FetchCommand] = field(default_factory=list)
     publications: list[PublishCommand] = field(default_factory=list)
-    timed_tokens: int = 0  # of the forward pass, if the workers are to time it
+    timed: Work | None = None  # of the forward pass, if the workers are to time it
     audit: AuditCommand | None = None
     rests: bool = False  # there is nothing to do until a fetch is done
 
@@ -213,8 +215,7 @@ class StepReport(KVConnectorWorkerMetadata):
     repair_ms: float = 0.0
     repair_faults: dict[int, str] = field(default_factory=dict)
     fetched: dict[str, FetchReport] = field(default_factory=dict)
-    timed_tokens: int = 0
-    timed_ms: float = 0.0  # of the forward pass of so many tokens
+    timed: Timing | None = None  # of the forward pass
     audited: dict[str, float | None] = field(default_factory=dict)  # how far donors are off; None: not computed
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
@@ -241,8 +242,7 @@ class StepReport(KVConnectorWorkerMetadata):
             max(self.repair_ms, other.repair_ms),
             self.repair_faults | other.repair_faults,
             self.fetched | other.fetched,
-            max(self.timed_tokens, other.timed_tokens),
-            max(self.timed_ms, other.timed_ms),
+            max(filter(None, (self.timed, other.timed)), key=itemgetter(1), default=None),
             self.audited | other.audited,
         )
 
@@ -250,7 +250,7 @@ class StepReport(KVConnectorWorkerMetadata):
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
         computed = self.prefilled_tokens or self.prefill_faults or self.repaired or self.repair_faults
-        exchanged = self.fetched or self.timed_tokens or self.audited
+        exchanged = self.fetched or self.timed or self.audited
         return not (self.loaded or self.load_faults or copied or computed or exchanged)
 
 
@@ -268,7 +268,7 @@ class Readiness(KVConnectorHandshakeMetadata):
     """The result of a worker's start-up self-test. An empty ``fault`` means that it can serve.
 
     ``device`` and ``backend`` are the engine's names of the GPU and of its attention. ``fleet_shape``: the worker can
-    exchange donors of this shape with other replicas.
+    exchange donors of this shape with other replicas. ``probe``: what forward passes took.
     """
 
     fault: str
@@ -278,3 +278,4 @@ class Readiness(KVConnectorHandshakeMetadata):
     device: str = ""
     backend: str = ""
     fleet_shape: RowShape | None = None
+    probe: tuple[Timing, ...] = ()

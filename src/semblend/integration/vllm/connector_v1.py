@@ -246,8 +246,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         half = self._half
         loads = half.take_loads()
-        tokens = scheduler_output.total_num_scheduled_tokens
-        return self._border.call("orders", "", partial(half.commands, loads, tokens), partial(self._only, loads))
+        commands = partial(half.commands, loads, scheduler_output)
+        return self._border.call("orders", "", commands, partial(self._only, loads))
 
     def _only(self, loads: list[Any]) -> StepCommands:
         self._fault("orders")

@@ -24,6 +24,7 @@ from semblend.integration.vllm.cached_donors import CachedDonors
 from semblend.integration.vllm.commands import LoadCommand, LoadReport, Recompute, StepReport
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.request_record import VllmRequest
+from semblend.plan.reuse_cost import ReuseCost, reuse_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ class Loads:
         metrics: MetricsRecorder,
         emit: Callable[[Event], None],
         on_confirmed: Callable[[VllmRequest], None],
+        cost: ReuseCost,
     ) -> None:
         self._options = options
         self._block_tokens = block_tokens
@@ -52,6 +54,7 @@ class Loads:
         self._metrics = metrics
         self._emit = emit
         self._on_confirmed = on_confirmed
+        self._cost = cost
         self._commands: list[LoadCommand] = []
         self._unreported: dict[str, tuple[VllmRequest, dict[str, Any]]] = {}  # answered, with their provenance
 
@@ -148,6 +151,9 @@ class Loads:
                 )
             )
             if record is not None and record.plan is not None:
+                if not self._options.recompute_all:
+                    work = reuse_work(record.plan, self._options.asked_tokens(record.plan))
+                    self._cost.took(work, loaded.load_ms + loaded.compute_ms)
                 self._confirmed(loaded, record)
                 if request_id in records:
                     self._on_confirmed(record)

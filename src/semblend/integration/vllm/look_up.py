@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
-from semblend.integration.claims import exact_until, prefix_shaped, with_recompute_fraction
+from semblend.integration.claims import exact_until, prefix_shaped, with_recompute_fraction, worth_its_time
 from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat, novel_stretches
 from semblend.plan.fidelity import OPEN, FidelityGate
+from semblend.plan.reuse_cost import ReuseCost, Timing
 
 if TYPE_CHECKING:
     from semblend.fleet.donor_object import RowShape
@@ -36,6 +37,7 @@ class Capabilities:
     bytes_per_token: int
     model: str = ""  # as the engine names it in its answers
     fleet_shape: RowShape | None = None  # of donors exchanged with other replicas; None: none are
+    probe: tuple[Timing, ...] = ()  # what forward passes took at start-up; empty: not measured here
 
 
 class LookUp:
@@ -48,12 +50,14 @@ class LookUp:
         decoder: TextDecoder | None,
         capabilities: Capabilities,
         fidelity: FidelityGate = OPEN,
+        cost: ReuseCost | None = None,
     ) -> None:
         self._options = options
         self._planner = planner
         self._decoder = decoder
         self._can = capabilities
         self._fidelity = fidelity
+        self._cost = cost or ReuseCost()
         self._fills_gaps = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
         self._refresh = RefreshOnRepeat(options.gates.min_run_tokens) if options.refresh_on_repeat else None
@@ -124,7 +128,7 @@ class LookUp:
         record.text = text
 
     def _fitted(self, record: VllmRequest, plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
-        return with_recompute_fraction(
+        fitted = with_recompute_fraction(
             plan,
             self._fidelity,
             self._model_of(record),
@@ -134,6 +138,7 @@ class LookUp:
             can_recompute=self._can.sparse_forward,
             max_computed_tokens=max_computed_tokens,
         )
+        return worth_its_time(fitted, self._cost, self._options, self._options.gates)
 
     def _model_of(self, record: VllmRequest) -> str:
         lora = record.request.lora_request

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from semblend.contract import FaultContained
+from semblend.contract import FaultContained, TokenRange
 from semblend.fleet.audit import MAX_DEVIATION
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.donor_parts import DonorPart
@@ -37,6 +37,7 @@ from semblend.integration.vllm.commands import (
     StepReport,
 )
 from semblend.pipeline.planner import Planner
+from semblend.plan.reuse_cost import ReuseCost, pass_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from semblend.integration.vllm.request_record import VllmRequest
 
 MAX_SEARCHES: Final = 64
-MIN_TIMED_TOKENS: Final = 256  # of a step: shorter ones say little about prefill
 PAUSE_SECONDS: Final = 5.0  # after a fault of the directory
 _ANSWERS: Final = {each.value for each in FetchOutcome} - {FetchOutcome.UNREACHABLE.value}  # of a store that is there
 
@@ -96,6 +96,7 @@ class RemoteDonors:
         block_tokens: int,
         metrics: MetricsRecorder,
         emit: Callable[[FaultContained], None],
+        cost: ReuseCost,
     ) -> None:
         self._access = access
         self._shape = shape
@@ -105,6 +106,7 @@ class RemoteDonors:
         self._pause = StorePause(self._wait_s)
         self._metrics = metrics
         self._worth = FetchWorth()
+        self._cost = cost
         self.audits = Audits(block_tokens)
         self._writers: dict[str, str] = {}  # of fetched donors, by their id here
         self._border = Border(emit, logger)
@@ -162,10 +164,6 @@ class RemoteDonors:
         if (search := self._searches.pop(request_id, None)) is not None:
             search.is_dropped = True
 
-    def timed_tokens(self, scheduled: int) -> int:
-        """Of a step that says how fast prefill is."""
-        return scheduled if scheduled >= MIN_TIMED_TOKENS else 0
-
     def take_fetches(self) -> list[FetchCommand]:
         self._sent, self._commands = self._commands, []
         return self._sent
@@ -185,8 +183,6 @@ class RemoteDonors:
         return made
 
     def on_report(self, report: StepReport) -> None:
-        if report.timed_tokens:
-            self._worth.was_prefilled(report.timed_tokens, report.timed_ms / 1e3)
         for donor_id, done in report.fetched.items():
             if done.read_bytes:
                 self._worth.was_read(done.read_bytes, done.read_ms / 1e3)
@@ -329,7 +325,8 @@ class RemoteDonors:
         if useful is None or self._is_paused(useful.parts):
             return []
         size = sum(part.read_bytes(self._shape) for part in useful.parts)
-        if not self._worth.is_worth(size, useful.gained_tokens):
+        saved_ms = self._cost.ms(pass_work([TokenRange(0, useful.gained_tokens)]))  # at least: at no context
+        if not self._worth.is_worth(size, saved_ms):
             self._metrics.count("fleet_fetches", "not_worth", len(useful.parts))
             return []
         return useful.parts

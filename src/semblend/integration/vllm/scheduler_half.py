@@ -32,13 +32,16 @@ from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.repair import Repairs
 from semblend.integration.vllm.request_record import VllmRequest
+from semblend.integration.vllm.step_budget import scheduled_work
 from semblend.plan.fidelity import OPEN, FidelityGate
+from semblend.plan.reuse_cost import ReuseCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
     from semblend.integration.texts import TextDecoder
@@ -71,7 +74,8 @@ class SchedulerHalf:
         self._cut: list[CaptureCommand] = []  # this step's capture slices, and the releases sent with them
         self._issued: list[str] = []
         self._private = PrivateBlocks(capabilities.hash_tokens)
-        self._look_up = LookUp(options, planner, decoder, capabilities, fidelity)
+        self._cost = ReuseCost(capabilities.probe)
+        self._look_up = LookUp(options, planner, decoder, capabilities, fidelity, self._cost)
         self._cached = CachedDonors(capabilities.block_tokens)
         self.donors = DonorKeeper(
             options,
@@ -89,7 +93,13 @@ class SchedulerHalf:
             options, capabilities, self._look_up, self.donors.held, self._cached, self._private, self._emit
         )
         self._loads = Loads(
-            options, capabilities.block_tokens, self._cached, self.metrics, self._emit, self._consider_exact_head
+            options,
+            capabilities.block_tokens,
+            self._cached,
+            self.metrics,
+            self._emit,
+            self._consider_exact_head,
+            self._cost,
         )
         self.repairs = Repairs(
             options.repair if capabilities.sparse_forward else "off",
@@ -117,6 +127,7 @@ class SchedulerHalf:
             self._can.block_tokens,
             self.metrics,
             self._emit,
+            self._cost,
         )
 
     @property
@@ -193,9 +204,9 @@ class SchedulerHalf:
         self._cut, self._issued = [], []
         return self._loads.take()
 
-    def commands(self, loads: list[LoadCommand], scheduled_tokens: int) -> StepCommands:
+    def commands(self, loads: list[LoadCommand], output: SchedulerOutput) -> StepCommands:
         """What the workers do in this step. Claims the engine did not accept are void from here on."""
-        claimed_tokens = self._claims.end_pass()
+        claimed_tokens, scheduled_tokens = self._claims.end_pass(), output.total_num_scheduled_tokens
         if self._blocks is None:
             return StepCommands(loads)
         self.silence_private_blocks()
@@ -211,10 +222,10 @@ class SchedulerHalf:
         self._issued, self._releases = self._releases + unheld, []
         frees = self.donors.take_frees_copied()
         dropped = self.donors.take_dropped()
+        timed = scheduled_work(output) if self._cost.is_known or self._remote is not None else None
         if self._remote is None:
-            return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair)
+            return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair, timed=timed)
         published, fetches = self._remote.publications(captures), self._remote.take_fetches()
-        timed = self._remote.timed_tokens(scheduled_tokens)
         audits = self._remote.audits
         audit = audits.next_slice(idle=is_idle and prefill is None and repair is None)
         self._issued += audits.take_unheld()
@@ -244,6 +255,8 @@ class SchedulerHalf:
 
     def on_report(self, report: StepReport) -> None:
         """What the workers report of a step, but for the donors they stored."""
+        if report.timed is not None:
+            self._cost.took(*report.timed)
         if self._remote is not None:
             self._remote.on_report(report)
         for request_id in report.load_faults:

@@ -7,13 +7,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
 import torch
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
 import vllm
+from semblend.contract import TokenRange
 from semblend.integration.border import Border
+from semblend.integration.core.cost_probe import MAX_CONTEXT, probe
 from semblend.integration.core.rotation_proof import Proof
 from semblend.integration.core.start_up import log_disabled, log_proof, small_donor_memory, warm_up
 from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Sequence
 
-    from vllm.config import VllmConfig
+    from vllm.config import ModelConfig, VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from semblend.contract import Event
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from semblend.integration.vllm.fleet_worker import FleetWorker
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
+    from semblend.plan.reuse_cost import Timing
 
 # Relative, of last hidden states: fusion changes roundings, a misread input gives errors of the order of 1.
 GRAPH_TOLERANCE: Final = 0.05
@@ -85,6 +89,7 @@ def start_scheduler_half(
         bytes_per_token=readiness.bytes_per_token,
         model=vllm_config.model_config.served_model_name,
         fleet_shape=readiness.fleet_shape,
+        probe=readiness.probe,
     )
     deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
     return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit, announcer, fidelity)
@@ -170,7 +175,9 @@ def make_worker_half(
     digest = f"{cache.layout.digest()}-{rotations.digest()}"
     device, backend = border.call("self_test", "", partial(_served_on, cache), ("", ""))
     shared = None if fleet is None else fleet.shape
-    return Readiness("", sparse_forward is not None, digest, shape.bytes_per_token, device, backend, shared), half
+    probed = border.call("self_test", "", partial(_probe_costs, cache, sparse_forward, vllm_config.model_config), ())
+    ready = sparse_forward is not None
+    return Readiness("", ready, digest, shape.bytes_per_token, device, backend, shared, probed), half
 
 
 def _share_donors(
@@ -253,6 +260,26 @@ def _graph_error(cache: AttentionCache, sparse_forward: SparseForward, vocabular
         error = sparse_forward.graph_error(torch.tensor(scratch, device=cache.device), vocabulary)
         cache.zero(scratch)
     return error
+
+
+def _probe_costs(
+    cache: AttentionCache, sparse_forward: SparseForward | None, settings: ModelConfig
+) -> tuple[Timing, ...]:
+    """What computing costs. Not on a device, which computes while the time of its commands is taken."""
+    if sparse_forward is None or cache.device.type != "cpu":
+        return ()
+    room = min(settings.max_model_len, MAX_CONTEXT, cache.blocks * cache.block_tokens // 2)
+    scratch = list(range(cache.blocks - room // cache.block_tokens, cache.blocks))
+    blocks = torch.tensor(scratch, dtype=torch.int64)
+
+    def compute(ranges: Sequence[TokenRange]) -> None:
+        token_ids = np.linspace(1, settings.get_vocab_size() - 1, sum(map(len, ranges))).astype(np.int64)
+        sparse_forward.compute(blocks, ranges, token_ids)
+
+    with torch.inference_mode():
+        timings = probe(compute, len(scratch) * cache.block_tokens)
+        cache.zero(scratch)
+    return timings
 
 
 def _prove(

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from vllm.v1.request import RequestStatus
 
+from semblend.contract import TokenRange
+from semblend.integration.core.cost_probe import MIN_TIMED_TOKENS
+from semblend.plan.reuse_cost import Work, pass_work
+
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
 
@@ -82,3 +87,16 @@ class StepBudget:
 
 def _due(request: Request) -> int:
     return max(0, request.num_tokens_with_spec + request.num_output_placeholders - request.num_computed_tokens)
+
+
+def scheduled_work(output: SchedulerOutput) -> Work | None:
+    """What the engine's own forward pass computes in this step; None if that is too little to be timed."""
+    if output.total_num_scheduled_tokens < MIN_TIMED_TOKENS:
+        return None
+    starts = {request.req_id: request.num_computed_tokens for request in output.scheduled_new_reqs}
+    running = output.scheduled_cached_reqs
+    starts.update(zip(running.req_ids, running.num_computed_tokens, strict=True))
+    return pass_work(
+        TokenRange(starts[request_id], starts[request_id] + tokens)
+        for request_id, tokens in output.num_scheduled_tokens.items()
+    )

@@ -115,9 +115,8 @@ class WorkerHalf:
 
     def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward pass: drop and copy donors as commanded."""
-        if commands.timed_tokens:
-            self._report.timed_tokens = commands.timed_tokens
-            self._report.timed_ms = (time.perf_counter() - self._step_started - self._load_s) * 1e3
+        if commands.timed is not None:
+            self._report.timed = commands.timed, (time.perf_counter() - self._step_started - self._load_s) * 1e3
         for donor_id in commands.drops:
             self._transfers.drop(donor_id)
             self._failed_prefills.discard(donor_id)

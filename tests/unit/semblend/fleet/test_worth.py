@@ -15,23 +15,19 @@ def clock() -> Clock:
 
 @pytest.fixture
 def worth(clock: Clock) -> FetchWorth:
-    """Prefill of 1,000 tokens per second."""
-    made = FetchWorth(clock)
-    made.was_prefilled(2_000, 2.0)
-    return made
+    return FetchWorth(clock)
 
 
 def test_unmeasured_speeds_do_not_refuse(worth: FetchWorth) -> None:
-    assert FetchWorth().is_worth(1 << 40, 1)
-    assert worth.is_worth(1 << 40, 1), "the first fetch measures"
-    unmeasured = FetchWorth()
-    unmeasured.was_read(1, 100.0)
-    assert unmeasured.is_worth(1 << 40, 1)
+    assert worth.is_worth(1 << 40, 1.0), "the first fetch measures"
+    worth.was_read(1, 100.0)
+    assert worth.is_worth(1 << 40, 0.0), "what prefill takes is not known"
+    assert not worth.is_worth(1 << 40, 1.0)
 
 
 @pytest.mark.parametrize(("read_bytes", "is_worth"), [(900_000, True), (1_100_000, False)])
 def test_the_faster_way_wins(worth: FetchWorth, read_bytes: int, is_worth: bool) -> None:
-    worth.was_read(1_000_000, 1.0)  # one megabyte per second; 1,000 tokens take one second
+    worth.was_read(1_000_000, 1.0)  # one megabyte per second
     assert worth.is_worth(read_bytes, 1_000) == is_worth
 
 

@@ -23,6 +23,7 @@ from semblend.integration.vllm.request_record import VllmRequest
 from semblend.pipeline.planner import Planner
 from semblend.plan.fidelity import OPEN, AnswerLimit, FidelityGate
 from semblend.plan.gates import Gates, gaps_before
+from semblend.plan.reuse_cost import ReuseCost, pass_work
 from semblend.plan.selection import MAX_QUESTION_TOKENS, default_recompute_fraction
 from semblend.settings import Settings
 
@@ -47,12 +48,13 @@ def answered(
     tail_tokens: int = 9,
     gates: Gates = Gates(),  # noqa: B008  (frozen)
     body: NDArray[np.uint32] = DOCUMENT,
+    cost: ReuseCost | None = None,
 ) -> tuple[Any, VllmRequest]:
     options = ConnectorOptions(refresh_on_repeat=False, recompute_fraction=recompute_fraction, gates=gates)
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
     namespace = request_namespace(deployment_namespace(config(), "layout"), None, None, require_salt=False)
     planner.register("d", np.concatenate([np.arange(30, dtype=np.uint32), DOCUMENT]), namespace)
-    look_up = LookUp(options, planner, None, can, gate)
+    look_up = LookUp(options, planner, None, can, gate, cost)
     request: Any = SimpleNamespace(
         request_id="r",
         mm_features=None,
@@ -264,3 +266,14 @@ def test_a_plan_of_which_hardly_anything_may_be_moved_is_declined() -> None:
         DeclineReason.BELOW_MIN_REUSE_RATIO,
         "100 of 700 tokens reusable; min_reuse_ratio is 0.300",
     )
+
+
+def test_a_plan_that_takes_longer_than_prefill_is_declined_unless_the_ratio_is_zero() -> None:
+    probe = [pass_work([shape]) for shape in (TokenRange(0, 128), TokenRange(0, 16), TokenRange(3968, 4096))]
+    dear_passes = ReuseCost([(work, 1e3 + work.tokens / 10) for work in probe])
+    declined, _ = answered(cost=dear_passes)
+    assert isinstance(declined, Decline)
+    assert declined.reason is DeclineReason.NOT_WORTH
+    assert isinstance(answered(cost=dear_passes, gates=Gates(min_reuse_ratio=0.0))[0], ReusePlan)
+    dear_tokens = ReuseCost([(work, 1.0 + work.tokens) for work in probe])
+    assert isinstance(answered(cost=dear_tokens)[0], ReusePlan)

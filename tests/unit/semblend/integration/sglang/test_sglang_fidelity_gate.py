@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from tests.unit.semblend.integration.sglang.trackers import OPEN, TrackerBench, words
 
-from semblend.contract import DeclineReason, Materialized, PlanShape
+from semblend.contract import DeclineReason, Materialized, PlanShape, TokenRange
 from semblend.contract.answer_budgets import AnswerBudgets, Budget, Trial
 from semblend.integration.hints import Hints
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.request_tracker import meta_info
 from semblend.plan.fidelity import AnswerLimit, FidelityGate
+from semblend.plan.gates import Gates
+from semblend.plan.reuse_cost import ReuseCost, Work, pass_work
 from semblend.plan.selection import SHORT_PROMPT_FRACTION
 
 LOST, KEPT = (
@@ -79,3 +81,30 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     assert info["selected_by"] == "first"
     event = next(event for event in made.events if isinstance(event, Materialized))
     assert (event.reused_tokens, event.computed_tokens) == (info["reused_tokens"], info["computed_tokens"])
+
+
+def test_a_plan_that_takes_longer_than_prefill_is_declined_unless_the_ratio_is_zero() -> None:
+    probe = [pass_work([shape]) for shape in (TokenRange(0, 128), TokenRange(0, 16), TokenRange(3968, 4096))]
+    for ratio, served in ((0.01, False), (0.0, True)):
+        cost = ReuseCost([(work, 1e3 + work.tokens / 10) for work in probe])
+        options = SglangOptions(gates=Gates(min_run_tokens=32, min_reuse_ratio=ratio), refresh_on_repeat=False)
+        made = TrackerBench(options=options, can_recompute=True, cost=cost)
+        made.serve_cold("donor", np.concatenate([words(9, 30), words(1, 800), words(8, 20)]))
+        assert (made.ask("r", PROMPT) > 0) == served
+        decline = made.record("r").decline
+        assert (decline is None) == served
+        assert decline is None or decline.reason is DeclineReason.NOT_WORTH
+
+
+def test_a_served_plan_teaches_what_it_took() -> None:
+    made = bench(share=0.25)
+    made.cost = made.tracker._cost = ReuseCost(
+        [(pass_work([TokenRange(0, tokens)]), 1.0 + tokens) for tokens in (128, 16)]
+    )
+    assert made.ask("r", PROMPT) > 0
+    load = Work(loaded=100.0, runs=1.0)
+    before = made.cost.ms(load)
+    record = made.record("r")
+    made.tracker.loaded(record)
+    made.tracker.confirmed(record, 10.0, 1e6, recomputed_tokens=200)
+    assert made.cost.ms(load) > before

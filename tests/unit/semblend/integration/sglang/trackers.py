@@ -18,6 +18,7 @@ from semblend.pipeline.planner import Planner
 from semblend.plan.fidelity import OPEN as NO_GATE
 from semblend.plan.fidelity import FidelityGate
 from semblend.plan.gates import Gates
+from semblend.plan.reuse_cost import ReuseCost
 from semblend.settings import Settings
 
 Tokens = NDArray[np.uint32]
@@ -38,6 +39,7 @@ class TrackerBench:
     max_step_tokens: int = 4096
     fidelity: FidelityGate = NO_GATE
     can_recompute: bool = False
+    cost: ReuseCost | None = None
     tree: dict[str, Tokens] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -55,6 +57,7 @@ class TrackerBench:
             fidelity=self.fidelity,
             model="base",
             can_recompute=self.can_recompute,
+            cost=self.cost,
         )
 
     def resident(self, _: str, donor: Tokens, needed: int) -> Reach:
