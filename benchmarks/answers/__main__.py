@@ -28,7 +28,7 @@ FLOOR_CHUNK = 256
 HOST_BYTES = 512 << 20
 DATASETS = ("plain_fact", "derived_stated", "derived_rule")
 TRANSFORMS = ("instruction_variant", "field_edit")
-OPEN = {"max_context_share": 1.0, "min_inexact_tokens": 0}
+OPEN = {"max_context_share": 1.0, "min_inexact_tokens": 0, "min_reuse_ratio": 0.0}
 LIMITS = ("--max-answer-flips-beyond-floor", "0", "--max-answer-score-loss", "0.01")
 STALE_LIMIT = ("--max-stale-answers-beyond-floor", "0")
 

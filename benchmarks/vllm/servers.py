@@ -23,7 +23,7 @@ from benchmarks.vllm.happenings import Happenings
 
 CORES = os.environ.get("BENCH_CORES", "0-1")  # processors of the servers under test
 _KV_CACHE_GIB = 4
-OPEN_GATES = {"max_context_share": 1.0, "min_inexact_tokens": 0}
+OPEN_GATES = {"max_context_share": 1.0, "min_inexact_tokens": 0, "min_reuse_ratio": 0.0}
 _FLAGS = (
     "--enable-prompt-tokens-details",
     *("--max-logprobs", str(TOP_LOGPROBS)),

@@ -18,6 +18,7 @@ RISK = ContextRisk(0, 0, 0.0)
 OPTIONS = {
     "max_context_share": 1.0,
     "min_inexact_tokens": 0,
+    "min_reuse_ratio": 0.0,  # what a plan would take on a busy machine decides nothing
     "recompute_fraction": 0.0,
     "refresh_on_repeat": False,
     "prefill_passages": False,

@@ -24,7 +24,7 @@ LOAD_SHARE: Final = 0.05
 FORGOTTEN: Final = 0.001
 # Recomputed tokens are scattered: so many groups of them are expected per token.
 GROUPS_PER_TOKEN: Final = 0.5
-# A plan must save a tenth more than it takes, and a smaller loss than this is no reason to decline.
+# A plan must save a tenth more than it takes; a loss smaller than this does not decline it.
 CAUTION: Final = 1.1
 MIN_LOSS_MS: Final = 5.0
 

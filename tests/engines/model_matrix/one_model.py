@@ -25,7 +25,13 @@ from semblend.integration.vllm.open_request import PagedRequest
 from semblend.kv.rope import Rotation
 
 HEAD, DOCUMENT, TAIL = 40, 160, 20
-OPTIONS = {"boundary_recompute_tokens": 0, "recompute_fraction": 0.0, "max_context_share": 1.0, "min_inexact_tokens": 0}
+OPTIONS = {
+    "boundary_recompute_tokens": 0,
+    "recompute_fraction": 0.0,
+    "max_context_share": 1.0,
+    "min_inexact_tokens": 0,
+    "min_reuse_ratio": 0.0,
+}
 
 
 @dataclass(kw_only=True)

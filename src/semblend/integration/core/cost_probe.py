@@ -13,7 +13,7 @@ PROBE_TOKENS: Final = 128
 PROBE_ROWS: Final = 16
 MAX_CONTEXT: Final = 4096
 MIN_TIMED_TOKENS: Final = 64  # of an engine's own pass: shorter ones say little about prefill
-REPEATS: Final = 2  # the faster one counts: a pause of the machine is no cost of the model
+REPEATS: Final = 2  # the faster one counts: the machine may have paused in the other
 
 Compute = Callable[[Sequence[TokenRange]], object]
 

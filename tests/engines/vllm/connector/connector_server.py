@@ -22,7 +22,8 @@ from semblend.integration.answer_budgets import NONE
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
 # Gates open: tests are about safety, which must not rest on what the default gates decline.
-SHORT: Mapping[str, object] = {"min_inexact_tokens": 0}
+# Neither what is short nor what takes time on a busy machine is declined.
+SHORT: Mapping[str, object] = {"min_inexact_tokens": 0, "min_reuse_ratio": 0.0}
 OPEN: Mapping[str, object] = {"max_context_share": 1.0, **SHORT}
 
 
