@@ -156,7 +156,7 @@ def _parts(
     )
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
-    cost = ReuseCost(probe_costs(runner, pool, page))
+    cost = ReuseCost(border.call("start", "", partial(probe_costs, runner, pool, page), ()))
     tracker = RequestTracker(
         provider,
         options,
