@@ -35,6 +35,8 @@ class RequestResult:
     lookup_ms: float | None = None
     load_ms: float | None = None
     compute_ms: float | None = None
+    predicted_ms: float | None = None
+    saved_ms: float | None = None
 
     @property
     def was_reused(self) -> bool:
@@ -128,5 +130,7 @@ def result_of(events: list[Event]) -> RequestResult | None:
                 looked_up_ms,
                 event.load_ms,
                 event.compute_ms,
+                event.predicted_ms,
+                event.saved_ms,
             )
     return found

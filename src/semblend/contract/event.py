@@ -60,7 +60,11 @@ class LoadAdvertised(_Event, frozen=True, tag="load_advertised"):
 
 
 class Materialized(_Event, frozen=True, tag="materialized"):
-    """The backend loaded donor KV. The only event that counts as reuse."""
+    """The backend loaded donor KV. The only event that counts as reuse.
+
+    ``predicted_ms``: what load and computation were expected to take; ``saved_ms``: what the prefill of the claim would
+    have taken, by the same prices. None where the server has not measured what computing costs.
+    """
 
     request_id: str
     donor_ids: tuple[str, ...]
@@ -69,6 +73,8 @@ class Materialized(_Event, frozen=True, tag="materialized"):
     runs: Count
     load_ms: Amount | None = None
     compute_ms: Amount | None = None
+    predicted_ms: Amount | None = None
+    saved_ms: Amount | None = None
 
 
 class Declined(_Event, frozen=True, tag="declined"):

@@ -94,11 +94,24 @@ class ReuseCost:
                 self._learn(work, ms, 1.0, 0.0)
         self._prices = _before_any_plan(self._prices)
 
-    def took(self, work: Work, ms: float) -> None:
+    def took(self, work: Work, ms: float, common: float = COMMON) -> None:
         """So much work has taken so long."""
         if ms > 0.0:
             known = self.ms(work) or ms
-            self._learn(work, min(max(ms, known / MAX_STEP), known * MAX_STEP), RATE, COMMON)
+            self._learn(work, min(max(ms, known / MAX_STEP), known * MAX_STEP), RATE, common)
+
+    def served(
+        self, plan: ReusePlan, asked_tokens: int, load_ms: float, compute_ms: float
+    ) -> tuple[float | None, float | None]:
+        """A plan has taken so long. What it was expected to take and to save, None where that is not known.
+
+        Loads say nothing about the speed of computing.
+        """
+        work, saved = reuse_work(plan, asked_tokens), saved_work(plan)
+        expected = (self.ms(work), self.ms(saved)) if self.is_known else (None, None)
+        self.took(Work(loaded=work.loaded, runs=work.runs), load_ms, common=0.0)
+        self.took(work._replace(loaded=0.0, runs=0.0), compute_ms)
+        return expected
 
     def ms(self, work: Work) -> float:
         return float(sum(map(mul, work, self._prices)))

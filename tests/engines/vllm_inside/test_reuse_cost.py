@@ -81,7 +81,7 @@ def test_a_ratio_of_zero_asks_for_reuse_at_any_price(tmp_path: Path, clock: Cloc
 
 
 def test_steps_and_plans_are_timed_and_teach_what_they_cost(tmp_path: Path, clock: Clock) -> None:
-    world = timed(make_world(tmp_path, probe=probed()), clock)
+    world = timed(make_world(tmp_path, probe=probed(), min_reuse_ratio=0.01), clock)
     world.serve("donor", DOCUMENT, capture=True)
     timings = [report.timed for report in world.reports if report.timed is not None]
     assert sum(work.tokens for work, _ in timings) == len(DOCUMENT)

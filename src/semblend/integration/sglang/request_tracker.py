@@ -31,7 +31,7 @@ from semblend.integration.core.request_table import RequestTable
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
-from semblend.plan.reuse_cost import ReuseCost, reuse_work
+from semblend.plan.reuse_cost import ReuseCost
 
 if TYPE_CHECKING:
     from semblend.integration.hints import Hints
@@ -234,7 +234,7 @@ class RequestTracker:
         if plan is None or record.is_confirmed:
             return
         record.is_confirmed = True
-        self._cost.took(reuse_work(plan, self._options.asked_tokens(plan)), load_ms + compute_ms)
+        expected = self._cost.served(plan, self._options.asked_tokens(plan), load_ms, compute_ms)
         record.recomputed_tokens, record.selected_by = recomputed_tokens, selected_by
         record.computed_tokens = plan.computed_tokens + recomputed_tokens
         self._emit(
@@ -246,6 +246,7 @@ class RequestTracker:
                 len(plan.runs),
                 load_ms,
                 compute_ms,
+                *expected,
             )
         )
         self.provider.on_request_blended(record.request_id, plan, record.exact_tokens)

@@ -24,7 +24,7 @@ from semblend.integration.vllm.cached_donors import CachedDonors
 from semblend.integration.vllm.commands import LoadCommand, LoadReport, Recompute, StepReport
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.request_record import VllmRequest
-from semblend.plan.reuse_cost import ReuseCost, reuse_work
+from semblend.plan.reuse_cost import ReuseCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,6 +139,7 @@ class Loads:
             if loaded.fault:
                 self._computed(request_id, loaded, record)
                 continue
+            expected = self._expected(record, loaded)
             self._emit(
                 Materialized(
                     request_id,
@@ -148,15 +149,20 @@ class Loads:
                     loaded.runs,
                     loaded.load_ms,
                     loaded.compute_ms,
+                    *expected,
                 )
             )
             if record is not None and record.plan is not None:
-                if not self._options.recompute_all:
-                    work = reuse_work(record.plan, self._options.asked_tokens(record.plan))
-                    self._cost.took(work, loaded.load_ms + loaded.compute_ms)
                 self._confirmed(loaded, record)
                 if request_id in records:
                     self._on_confirmed(record)
+
+    def _expected(self, record: VllmRequest | None, loaded: LoadReport) -> tuple[float | None, float | None]:
+        """What the plan was expected to take and to save, in milliseconds; the costs learn what it took."""
+        if record is None or record.plan is None or self._options.recompute_all:
+            return None, None
+        asked = self._options.asked_tokens(record.plan)
+        return self._cost.served(record.plan, asked, loaded.load_ms, loaded.compute_ms)
 
     def _confirmed(self, loaded: LoadReport, record: VllmRequest) -> None:
         record.is_confirmed = True

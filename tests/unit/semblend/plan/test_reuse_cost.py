@@ -143,14 +143,14 @@ def test_without_a_probe_nothing_is_declined() -> None:
 def test_loads_that_become_slow_end_reuse_and_are_tried_again_now_and_then() -> None:
     """A hundred times as slow, as from a disk, and then as fast as before."""
     cost, plan = ReuseCost(probed()), plan_of(0, 1_000)
-    load, step = reuse_work(plan, 0), pass_work([TokenRange(0, 400)])
+    step = pass_work([TokenRange(0, 400)])
 
     def served(load_ms: float) -> list[bool]:
         answers = []
         for _ in range(1_000):
             answers.append(isinstance(cost.judge(plan, 0), ReusePlan))
             if answers[-1]:
-                cost.took(load, load_ms)
+                cost.served(plan, 0, load_ms, 0.0)
             cost.took(step, true_ms(step))
         return answers
 
@@ -158,6 +158,23 @@ def test_loads_that_become_slow_end_reuse_and_are_tried_again_now_and_then() -> 
     slow = served(900.0)
     assert 0 < sum(slow[500:]) < 50
     assert all(served(5.0)[500:])
+
+
+def test_a_served_plan_says_what_was_expected_of_it() -> None:
+    cost, plan = ReuseCost(probed()), plan_of(100, 1_000)
+    taken, saved = cost.served(plan, 0, 3.0, 60.0)
+    assert taken is not None
+    assert saved is not None
+    assert saved == pytest.approx(true_ms(saved_work(plan)), rel=0.1)
+    assert taken < saved
+    assert ReuseCost().served(plan, 0, 3.0, 60.0) == (None, None)
+
+
+def test_a_slow_load_changes_no_price_of_computing() -> None:
+    cost, plan, step = ReuseCost(probed()), plan_of(0, 1_000), pass_work([TokenRange(0, 400)])
+    before = cost.ms(step)
+    cost.served(plan, 0, 5_000.0, 0.0)
+    assert cost.ms(step) == before
 
 
 def test_a_day_of_measurements_takes_the_memory_of_one() -> None:
