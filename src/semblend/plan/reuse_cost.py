@@ -96,7 +96,7 @@ class ReuseCost:
 
     def took(self, work: Work, ms: float, common: float = COMMON) -> None:
         """So much work has taken so long."""
-        if ms > 0.0:
+        if ms > 0.0 and any(work):
             known = self.ms(work) or ms
             self._learn(work, min(max(ms, known / MAX_STEP), known * MAX_STEP), RATE, common)
 

@@ -196,4 +196,6 @@ def test_time_that_did_not_pass_is_no_measurement() -> None:
     cost = ReuseCost(probed())
     before = cost.ms(pass_work([TokenRange(0, 500)]))
     cost.took(pass_work([TokenRange(0, 500)]), 0.0)
+    cost.took(Work(), 5.0)  # of no work
+    ReuseCost().took(Work(), 5.0)
     assert cost.ms(pass_work([TokenRange(0, 500)])) == before
