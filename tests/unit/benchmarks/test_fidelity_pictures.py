@@ -1,4 +1,4 @@
-"""Pictures of fidelity show what the tables state, in the style of the reports."""
+"""Pictures of fidelity: an arm per row, a case per colour, in the style of the reports."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.fidelity.picture import Reading, chart, picture
-from benchmarks.fidelity.published import CASES, PAGE, readings
 
 from sembase.onepage.chart import Whiskers
-
-
-def test_the_published_tables_are_read_with_floor_intervals_and_declined_cells() -> None:
-    found = readings(PAGE.read_text(encoding="utf-8"), "**Along its answer**")
-    assert [one.case for one in found[:3]] == list(CASES)
-    assert {one.arm for one in found} >= {"floor", "first@0.02", "question_or_deviation@0.15", "default"}
-    best = next(one for one in found if (one.arm, one.case) == ("question_or_deviation@0.15", "composition"))
-    assert best == Reading("question_or_deviation@0.15", "composition", 0.0087, 0.003, 0.019)
-    assert ("default", "reorder") not in {(one.arm, one.case) for one in found}, "declined: nothing was measured"
 
 
 def test_an_arm_is_a_row_and_a_case_a_colour() -> None:
