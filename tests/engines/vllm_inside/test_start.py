@@ -91,9 +91,9 @@ class Forward:
         self._cache = cache
 
     def compute(self, block_ids: torch.Tensor, ranges: list[TokenRange], token_ids: Any) -> None:
-        part = ranges[0]
-        self._model.slots = self._cache.slots(block_ids, part.start, part.end)
-        self._model(input_ids=torch.from_numpy(token_ids), positions=torch.arange(part.start, part.end))
+        positions = torch.cat([torch.arange(part.start, part.end) for part in ranges])
+        self._model.slots = self._cache.slots_of(block_ids, positions)
+        self._model(input_ids=torch.from_numpy(token_ids), positions=positions)
 
     def graph_error(self, block_ids: torch.Tensor, vocabulary: int) -> float | None:
         return self.error

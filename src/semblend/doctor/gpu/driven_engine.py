@@ -24,6 +24,7 @@ OPEN_GATES: Final = {
     "recompute_fraction": 0.0,
     "max_context_share": 1.0,
     "min_inexact_tokens": 0,
+    "min_reuse_ratio": 0.0,  # at any price: the model is tiny
     "refresh_on_repeat": False,
     "prefill_passages": False,
 }

@@ -59,10 +59,11 @@ def probe_costs(runner: Any, pool: Any, page_tokens: int) -> tuple[Timing, ...]:
             prefill.compute(token_ids, slots[: part.end])
 
     with torch.inference_mode():
-        timings = probe(compute, room, many_rows=False)
-        for layer in (*keys_of(pool), *values_of(pool)):
-            layer[slots] = 0
-    return timings
+        try:
+            return probe(compute, room, many_rows=False)
+        finally:
+            for layer in (*keys_of(pool), *values_of(pool)):
+                layer[slots] = 0
 
 
 class ScratchModel:

@@ -277,9 +277,10 @@ def _probe_costs(
         sparse_forward.compute(blocks, ranges, token_ids)
 
     with torch.inference_mode():
-        timings = probe(compute, len(scratch) * cache.block_tokens)
-        cache.zero(scratch)
-    return timings
+        try:
+            return probe(compute, len(scratch) * cache.block_tokens)
+        finally:
+            cache.zero(scratch)
 
 
 def _prove(
