@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import pytest
 from tests.engines.vllm.connector.client import Ask, Reply, first_difference
@@ -11,6 +10,8 @@ from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import MAIN
 from tests.engines.vllm.connector.prompts import Texts, opening
 from tests.waiting import wait_until
+
+from sembase.records import as_plain
 
 pytestmark = [
     pytest.mark.engine,
@@ -48,7 +49,7 @@ def test_equal_text_of_another_tenant_is_cold(
         assert reply.outcome == "cold_fallback"
         assert reply.semblend["reason"] == "no_candidate"
         assert donor_id not in json.dumps(reply.body)
-        reported = [asdict(event) for event in server.events_of(reply)]
+        reported = [as_plain(event) for event in server.events_of(reply)]
         assert reported, "the stream has the stranger's look-up"
         assert donor_id not in json.dumps(reported)
     assert first_difference(foreign, cold) == 0.0, "computed as if no request had come before"
@@ -68,6 +69,6 @@ def test_a_tenants_namespace_does_not_show_its_salt(server: ConnectorServer, tex
     secret = "a-salt-that-must-not-be-logged"
     reply = server.client.ask(Ask(texts.passage(3000, 200), salt=secret))
     server.wait_for_donor(reply)
-    assert secret not in json.dumps([asdict(event) for event in server.events()])
+    assert secret not in json.dumps([as_plain(event) for event in server.events()])
     assert secret not in json.dumps(reply.body)
     assert secret not in server.log
