@@ -29,7 +29,7 @@ def main() -> int:
         listed = run(home, python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check")
         packages = sorted(line.partition("==")[0].lower() for line in listed.splitlines())
         installed = [name for name in packages if name not in {"pip", "setuptools", "wheel"}]
-        if installed != ["kvmend", "numpy", "rapidfuzz"]:
+        if installed != ["kvmend", "msgspec", "numpy", "rapidfuzz"]:
             print(f"the base install brought {installed}", file=sys.stderr)
             return 1
         run(home, python, "-c", "from semblend import Planner, Namespace, ReusePlan, Decline")
